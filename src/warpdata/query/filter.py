@@ -164,7 +164,7 @@ class Filter:
         if not all(isinstance(each, datetime) for each in times):
             message = f"a TimeRange takes datetimes or nanoseconds, not {start!r} and {end!r}"
             raise _invalid(message, "Pass the field of other times.")
-        return Filter(TimeRange(times[0], times[1]))  # type: ignore[arg-type]
+        return Filter(TimeRange(times[0], times[1]))
 
     @staticmethod
     def Vector(field: str, query: Iterable[float], top_k: int, metric: Metric = "cosine") -> Filter:  # noqa: N802
