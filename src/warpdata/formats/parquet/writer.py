@@ -7,13 +7,12 @@ the same rows always give the same bytes. Implements "Writing" of docs/specs/tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet.extension_types import plain_schema
@@ -25,13 +24,14 @@ from warpdata.primitives.arrow_buffers import check_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_groups"]
 
 _SAMPLE_ROWS = 65_536
 _PAGE_BYTES = 8 * KIB
 """The size that the Parquet format recommends. A row that is looked up decodes a page of each column."""
-_WRITE_BYTES = MIB
+_BUFFER_BYTES = 256 * KIB
 _DICTIONARY_BYTES = 64 * KIB
 """A page of codes needs the whole dictionary, so larger ones would make such look-ups slow."""
 
@@ -70,15 +70,15 @@ def write_parquet(
         nan_tracker = NanTracker(schema, options.statistics)
         with (
             _typed_errors(pending, stem),
-            _ParquetFile(path, schema, options, options.statistics) as file,
+            _open_writer(path, schema, options, options.statistics) as writer,
         ):
             for _ in range(groups_per_file):
-                file.write(group, group_rows)
+                writer.write_table(group, row_group_size=max(group_rows, 1))
                 nan_tracker.observe(group)
                 group = next(groups, None)
                 if group is None:
                     break
-            file.add_metadata(nan_tracker.metadata())
+            writer.add_key_value_metadata(nan_tracker.metadata())
         yield path
         number += 1
 
@@ -110,97 +110,81 @@ def write_row_groups(
     """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
     options = WriteOptions()
     nan_tracker = NanTracker(schema, statistics)
-    with _ParquetFile(path, schema, options, statistics, dictionaries) as file:
+    with _open_writer(path, schema, options, statistics, dictionaries) as writer:
         for group in groups:
-            file.write(group, group.num_rows)
+            writer.write_table(group, row_group_size=max(group.num_rows, 1))
             nan_tracker.observe(group)
-        file.add_metadata(nan_tracker.metadata())
+        writer.add_key_value_metadata(nan_tracker.metadata())
 
 
-class _Output:
-    """A file that remembers its first error instead of raising it, until it is checked or closed.
+@contextmanager
+def _open_writer(
+    path: Path,
+    schema: pa.Schema,
+    options: WriteOptions,
+    statistics: Sequence[str] | None,
+    dictionaries: Sequence[str] | None = None,
+) -> Iterator[pq.ParquetWriter]:
+    """Open a writer. An error of the file, such as a full disk, is raised at the end."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    Arrow ends the process if a write fails in the middle of content-defined chunking.
+    with path.open("wb", buffering=0) as file:
+        sink = _Sink(file)
+        with (
+            pa.BufferedOutputStream(pa.PythonFile(sink, "w"), _BUFFER_BYTES) as stream,
+            pq.ParquetWriter(stream, schema, **_writer_options(options, statistics, dictionaries)) as writer,
+        ):
+            yield writer
+        sink.check()
+
+
+class _Sink:
+    """A file that keeps its first error instead of raising it, and ignores writes from then on.
+
+    Arrow ends the process if a file fails between two pages of a column that is cut by content.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._error: OSError | None = None
         self.closed = False
 
     def write(self, data: bytes) -> int:
-        if self._error is None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self._error = error
+        view = memoryview(data)
+        try:
+            while self._error is None and view.nbytes:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self._error = error
         return len(data)
 
-    def flush(self) -> None:
-        """Arrow asks for it. The file is flushed when it is closed."""
-
     def check(self) -> None:
+        """Raise the first error of the file."""
         if self._error is not None:
             raise self._error
 
+    def flush(self) -> None:
+        """The file has no buffer."""
+
     def close(self) -> None:
         self.closed = True
-        try:
-            self._file.close()
-        except OSError as error:
-            self._error = self._error or error
 
 
-class _ParquetFile:
-    """A file of row groups in the making. A failed write raises `OSError` after the row group or at the end."""
-
-    def __init__(
-        self,
-        path: Path,
-        schema: pa.Schema,
-        options: WriteOptions,
-        statistics: Sequence[str] | None,
-        dictionaries: Sequence[str] | None = None,
-    ) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._output = _Output(path)
-        self._stream = pa.BufferedOutputStream(pa.PythonFile(self._output, mode="w"), _WRITE_BYTES)
-        self._writer = pq.ParquetWriter(
-            self._stream,
-            schema,
-            compression=options.compression,
-            compression_level=options.compression_level,
-            use_dictionary=True if dictionaries is None else list(dictionaries),
-            write_statistics=True if statistics is None else list(statistics),
-            write_page_index=True,
-            write_page_checksum=True,
-            use_content_defined_chunking=True,
-            data_page_size=_PAGE_BYTES,
-            dictionary_pagesize_limit=_DICTIONARY_BYTES,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._writer.close()
-        finally:
-            self._stream.close()
-            self._output.close()
-        if error is None:
-            self._output.check()
-
-    def write(self, group: pa.Table, rows: int) -> None:
-        self._writer.write_table(group, row_group_size=max(rows, 1))
-        self._output.check()
-
-    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
-        self._writer.add_key_value_metadata(metadata)
+def _writer_options(
+    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
+) -> dict[str, Any]:
+    return {
+        "compression": options.compression,
+        "compression_level": options.compression_level,
+        "use_dictionary": True if dictionaries is None else list(dictionaries),
+        "write_statistics": True if statistics is None else list(statistics),
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "use_content_defined_chunking": True,
+        "data_page_size": _PAGE_BYTES,
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES,
+    }
 
 
 @contextmanager
