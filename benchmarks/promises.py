@@ -149,6 +149,7 @@ PROMISES = (
         )
         for name in ("Lance", "faiss", "hnswlib")
     ),
+    Promise("vectors-build", "search.vectors", "Rows written, and indexes built.", Target("≥", 1.0), "Lance"),
     Promise("index-sample", "search.scalar", "A sample stratified by an index.", Target("≥", 10.0), "DuckDB"),
     Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
     Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),

@@ -125,7 +125,8 @@ def _open_lance(paths: list[Path]) -> Any:
 
     target = str(scratch("index-lance") / "rows.lance")
     opened = lance.write_dataset(pads.dataset([str(path) for path in paths]), target)
-    for column, kind in (("label", "BITMAP"), ("split", "BITMAP"), ("taken", "BTREE")):
+    kinds: Any = {"label": "BITMAP", "split": "BITMAP", "taken": "BTREE"}
+    for column, kind in kinds.items():
         opened.create_scalar_index(column, kind)
     return lance.dataset(target)
 

@@ -184,3 +184,8 @@ def test_iter_yields_batches_as_seed_code_expects_them(tmp_path: Path) -> None:
     assert batches[0]["embedding"].shape == (4, 2)
     assert batches[0]["embedding"].dtype == np.float32
     assert [len(batch["label"]) for batch in ds.iter()] == [10]
+    f = wd.Filter
+    near = f.Vector("embedding", np.array([1, 0], np.float32), top_k=1000)
+    both = f.And([f.Where("label", "==", "cat"), f.Where("label", "Neq", "x"), near])
+    batches = list(ds.iter(filter=both, batch_size=64, shuffle=True, seed=42))
+    assert [len(batch["image"]) for batch in batches] == [5]

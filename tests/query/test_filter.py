@@ -171,7 +171,9 @@ def test_lists_come_from_arrays() -> None:
         (lambda: wd.Filter.And("x > 1"), "a list of filters"),
         (lambda: wd.Filter.And([3]), "is not a filter"),  # type: ignore[list-item]
         (lambda: wd.Filter.Where("x", "Like", 3), "'Like' is not known"),
-        (lambda: wd.Filter.TimeRange(1, 2), "takes datetimes"),
+        (lambda: wd.Filter.TimeRange("a", "b"), "takes datetimes"),
+        (lambda: wd.Filter.TimeRange(1, 2000), "no whole microseconds"),
+        (lambda: wd.Filter.TimeRange(0, 10**27), "outside of the years"),
         (lambda: COL("v").near([], 3), "a vector of numbers"),
         (lambda: COL("v").near("abc", 3), "a vector of numbers"),  # type: ignore[arg-type]
         (lambda: COL("v").near([math.nan], 3), "not finite"),
@@ -210,6 +212,7 @@ def test_a_time_range_finds_the_only_timestamp_column() -> None:
     assert bound.sql == "\"m\" >= TIMESTAMP '1970-01-01 00:00:00' AND \"m\" < TIMESTAMP '1970-01-02 00:00:00'"
     with pytest.raises(BadInputError, match="the table has m, z"):
         bind_filter(made.tree, TREE_SCHEMA)
+    assert wd.Filter.TimeRange(0, 86_400_000_000_000) == made  # nanoseconds
 
 
 @pytest.mark.parametrize("name", sorted(set(VALUES) - {"t", "c"}))

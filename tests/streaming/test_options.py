@@ -14,7 +14,7 @@ from warpdata.streaming import RowKeywords, StreamKeywords, StreamOptions
 
 RESOLVED = {"shard": ("rank", "world_size")}
 """Keywords that options hold in another form."""
-SET_BY_CALLS = {"collate", "worker", "workers"}
+SET_BY_CALLS = {"collate", "encoded_images", "image_device", "worker", "workers"}
 
 
 def test_keywords_and_options_have_the_same_names() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from warpdata.errors import BadInputError, ErrorKind
@@ -153,14 +153,18 @@ class Filter:
 
     @staticmethod
     def TimeRange(start: Any, end: Any, field: str | None = None) -> Filter:  # noqa: N802
-        """Keep rows with `start` <= time < `end`. Without a field, the only timestamp column of the table is meant."""
+        """Keep rows with `start` <= time < `end`. Without a field, the only timestamp column of the table is meant.
+
+        Without a field, whole numbers are nanoseconds since 1970 in UTC.
+        """
         if field is not None:
             column = col(field)
             return _joined(AllOf, _comparison(column, ">=", start), _comparison(column, "<", end))
-        times = [as_value(start), as_value(end)]
+        times = [_moment(start), _moment(end)]
         if not all(isinstance(each, datetime) for each in times):
-            raise _invalid(f"a TimeRange takes datetimes, not {start!r} and {end!r}", "Pass the field of other times.")
-        return Filter(TimeRange(times[0], times[1]))  # type: ignore[arg-type]
+            message = f"a TimeRange takes datetimes or nanoseconds, not {start!r} and {end!r}"
+            raise _invalid(message, "Pass the field of other times.")
+        return Filter(TimeRange(times[0], times[1]))
 
     @staticmethod
     def Vector(field: str, query: Iterable[float], top_k: int, metric: Metric = "cosine") -> Filter:  # noqa: N802
@@ -333,6 +337,19 @@ def _listed(parts: Any) -> list[Any]:
     if isinstance(parts, str | Filter) or not isinstance(parts, Iterable):
         raise _invalid(f"And and Or take a list of filters, not {parts!r}", "Pass Filter.And([…]).")
     return list(parts)
+
+
+def _moment(value: object) -> Any:
+    """Return a time, also one in nanoseconds since 1970, as a value."""
+    plain = as_value(value)
+    if not isinstance(plain, int) or isinstance(plain, bool):
+        return plain
+    if plain % 1000:
+        raise _invalid(f"{plain} nanoseconds are no whole microseconds", "Times of a filter have microseconds.")
+    try:
+        return datetime(1970, 1, 1) + timedelta(microseconds=plain // 1000)  # noqa: DTZ001 - as columns store it
+    except OverflowError as error:
+        raise _invalid(f"{plain} nanoseconds are outside of the years 1 to 9999", "Pass datetimes.") from error
 
 
 def _term_of(value: object) -> FilterTerm:

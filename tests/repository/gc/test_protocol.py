@@ -32,6 +32,7 @@ def test_weaker_protocols_fail(protocol: Protocol) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_no_schedule_of_many_leaves_a_dangling_version() -> None:
     for seed in range(SCHEDULES, 50 * SCHEDULES):
         violation, _ = run_schedule(seed, "full")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from warpdata.errors import InvalidSourceError
 from warpdata.formats.parquet.extension_types import plain_schema
@@ -31,6 +31,7 @@ __all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_grou
 _SAMPLE_ROWS = 65_536
 _PAGE_BYTES = 8 * KIB
 """The size that the Parquet format recommends. A row that is looked up decodes a page of each column."""
+_BUFFER_BYTES = 256 * KIB
 _DICTIONARY_BYTES = 64 * KIB
 """A page of codes needs the whole dictionary, so larger ones would make such look-ups slow."""
 
@@ -116,28 +117,74 @@ def write_row_groups(
         writer.add_key_value_metadata(nan_tracker.metadata())
 
 
+@contextmanager
 def _open_writer(
     path: Path,
     schema: pa.Schema,
     options: WriteOptions,
     statistics: Sequence[str] | None,
     dictionaries: Sequence[str] | None = None,
-) -> pq.ParquetWriter:
+) -> Iterator[pq.ParquetWriter]:
+    """Open a writer. An error of the file, such as a full disk, is raised at the end."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression=options.compression,
-        compression_level=options.compression_level,
-        use_dictionary=True if dictionaries is None else list(dictionaries),
-        write_statistics=True if statistics is None else list(statistics),
-        write_page_index=True,
-        write_page_checksum=True,
-        use_content_defined_chunking=True,
-        data_page_size=_PAGE_BYTES,
-        dictionary_pagesize_limit=_DICTIONARY_BYTES,
-    )
+    with path.open("wb", buffering=0) as file:
+        sink = _Sink(file)
+        with (
+            pa.BufferedOutputStream(pa.PythonFile(sink, "w"), _BUFFER_BYTES) as stream,
+            pq.ParquetWriter(stream, schema, **_writer_options(options, statistics, dictionaries)) as writer,
+        ):
+            yield writer
+        sink.check()
+
+
+class _Sink:
+    """A file that keeps its first error instead of raising it, and ignores writes from then on.
+
+    Arrow ends the process if a file fails between two pages of a column that is cut by content.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._error: OSError | None = None
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        try:
+            while self._error is None and view.nbytes:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self._error = error
+        return len(data)
+
+    def check(self) -> None:
+        """Raise the first error of the file."""
+        if self._error is not None:
+            raise self._error
+
+    def flush(self) -> None:
+        """The file has no buffer."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _writer_options(
+    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
+) -> dict[str, Any]:
+    return {
+        "compression": options.compression,
+        "compression_level": options.compression_level,
+        "use_dictionary": True if dictionaries is None else list(dictionaries),
+        "write_statistics": True if statistics is None else list(statistics),
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "use_content_defined_chunking": True,
+        "data_page_size": _PAGE_BYTES,
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES,
+    }
 
 
 @contextmanager
