@@ -48,6 +48,7 @@ ANSWERS = {
         "AffectedVersion",
         "ErasureReceipt",
         "IntegrityReport",
+        "RepairReport",
     ),
 }
 """Results of public functions, by package."""
@@ -129,7 +130,7 @@ def test_the_builder_is_made_as_documented() -> None:
 def test_every_field_of_an_answer_is_named(home: str, name: str) -> None:
     cls = getattr(importlib.import_module(home), name)
     text = sections(PYTHON)[f"`{name}`"]
-    missing = [field.name for field in dataclasses.fields(cls) if f"`{field.name}`" not in text]
+    missing = [field.name for field in dataclasses.fields(cls) if field.init and f"`{field.name}`" not in text]
     assert not missing
 
 

@@ -10,7 +10,9 @@ from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.platform_format import annotation_members, parse_annotation
-from warpdata.collections.purge import ErasureReceipt
+from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
+from warpdata.collections.records import PurgeIntent
+from warpdata.collections.repair import RepairReport
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
 from warpdata.collections.tables import FILES, check_collection, is_collection
@@ -21,6 +23,7 @@ from warpdata.collections.versions import HEAD, CollectionVersion
 __all__ = [
     "FILES",
     "HEAD",
+    "PURGE_STEPS",
     "AffectedVersion",
     "Annotation",
     "Box",
@@ -37,6 +40,10 @@ __all__ = [
     "Label",
     "Mask",
     "Polygon",
+    "PurgeIntent",
+    "PurgeOptions",
+    "PurgeRequest",
+    "RepairReport",
     "StoredFile",
     "TrainingJob",
     "UploadReceipt",

@@ -6,7 +6,7 @@ with `training-job-`. docs/specs/collections.md is the normative text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from warpdata.collections.purge import (
     ErasureReceipt,
     PurgeOptions,
     PurgeRequest,
+    check_purge,
     finish_purge,
     list_unfinished,
     start_purge,
 )
 from warpdata.collections.records import PurgeIntent, RecordStore
+from warpdata.collections.repair import RepairReport, ignore_step, repair_versions
 from warpdata.collections.reverse_index import ReverseIndex
 from warpdata.collections.states import BROKEN, LABELED, REPAIRED, UNLABELED, VersionState, read_state
 from warpdata.collections.statistics import (
@@ -230,10 +232,23 @@ class Collection:
         if check_action(action) == "cancel":
             return None
         request = PurgeRequest(path, action, token, reason, author or self._session.settings.author)
+        return self.run_purge(request, PurgeOptions(wait_s, progress))
+
+    def check_purge(self, request: PurgeRequest) -> str:
+        """Return the id of a purge that may begin, or was begun. Writes nothing.
+
+        If the impact has changed since its token was made, it is a `ConflictError`.
+        """
+        return check_purge(self._records, self.head, request)
+
+    def run_purge(self, request: PurgeRequest, options: PurgeOptions) -> ErasureReceipt:
+        """Do a purge as `purge` does. `options.on_step` hears of each step, and may stop it by an exception."""
         started = start_purge(self._records, self.head, request)
-        if not isinstance(started, PurgeIntent):
-            return started
-        return finish_purge(self._records, started, PurgeOptions(wait_s, progress))
+        return finish_purge(self._records, started, options) if isinstance(started, PurgeIntent) else started
+
+    def unfinished_purges(self) -> list[PurgeIntent]:
+        """Return the purges that were begun and have no receipt, oldest first."""
+        return list_unfinished(self._records)
 
     def resume_purges(self, *, wait_s: float | None = None, progress: Progress = silent) -> list[ErasureReceipt]:
         """Finish all purges that were interrupted, and return their receipts."""
@@ -263,6 +278,22 @@ class Collection:
         names = [HEAD, *(one.name for one in self.versions())] if refs is None else list(refs)
         versions = {name: self.dataset(name).version for name in names}
         return check_versions(self._records, versions, deep=deep, progress=progress)
+
+    def repair(
+        self,
+        refs: Sequence[str] | None = None,
+        *,
+        author: str | None = None,
+        on_step: Callable[[int, int], None] = ignore_step,
+    ) -> RepairReport:
+        """Make successors of broken versions, without the files that they lost, and remove those files from HEAD.
+
+        Versions do not change. Without names, all are repaired. First restore what can be restored:
+        `wd.verify(…, repair=True)`. Repeat the call after an interruption.
+        """
+        names = [one.name for one in self.versions()] if refs is None else list(refs)
+        versions = {name: self.dataset(name).version for name in names}
+        return repair_versions(self._records, versions, author or self._session.settings.author, on_step)
 
     def annotations_document(self, ref: str = HEAD) -> dict[str, Any]:
         """Return `annotations.json` of HEAD or a version, in Platform Format."""

@@ -22,7 +22,8 @@ from warpdata.storage import GenerationReader, verify_blob
 
 __all__ = ["IntegrityReport", "check_versions"]
 
-_LISTED = 200
+_LISTED = 10_000
+"""Paths of a record. A version that has lost more is not repaired by a successor."""
 
 
 @dataclass(frozen=True, slots=True)

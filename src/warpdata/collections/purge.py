@@ -6,14 +6,14 @@ intent, so a purge that was killed is finished by repeating it. Implements "Purg
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warpdata.collections.impact import AffectedVersion, Impact, assess_impact, check_action
 from warpdata.collections.records import BrokenRecord, ErasedRecord, PurgeIntent, RecordStore, RepairRecord
 from warpdata.collections.removal import remove_contents, shards_of_paths
 from warpdata.collections.reverse_index import ReverseIndex
-from warpdata.collections.states import read_state
+from warpdata.collections.successors import Cause, SuccessorMaker, labels_by_version
 from warpdata.collections.tables import FILES, check_image_path
 from warpdata.collections.training import JOB_PREFIX
 from warpdata.datasets import Dataset, open_dataset
@@ -21,7 +21,7 @@ from warpdata.edit import Edit, EditOptions, transaction_of
 from warpdata.errors import BadInputError, ConflictError, ErrorKind
 from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.progress import Progress, silent
-from warpdata.repository.catalog import MAIN, Address, read_commit, read_label
+from warpdata.repository.catalog import MAIN, Address
 from warpdata.repository.gc import (
     BlobUsers,
     CollectorClock,
@@ -34,11 +34,21 @@ from warpdata.repository.gc import (
 )
 from warpdata.session import Session, keyed_id, open_cache
 
-__all__ = ["ErasureReceipt", "PurgeOptions", "PurgeRequest", "finish_purge", "list_unfinished", "start_purge"]
+__all__ = [
+    "PURGE_STEPS",
+    "ErasureReceipt",
+    "PurgeOptions",
+    "PurgeRequest",
+    "check_purge",
+    "finish_purge",
+    "list_unfinished",
+    "purge_id_of",
+    "start_purge",
+]
 
-_SUCCESSOR = re.compile(r"(.+)-r[0-9]+")
-_LABEL_LENGTH = 112
 _LISTED = 200
+PURGE_STEPS = ("branches", "marks", "successors", "erasure", "receipt")
+"""The steps of a purge behind its intent, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +64,14 @@ class PurgeRequest:
 
 @dataclass(frozen=True)
 class PurgeOptions:
-    """Surroundings of a purge. `wait_s` bounds the time that it waits for other writers; None for no bound."""
+    """Surroundings of a purge. `wait_s` bounds the time that it waits for other writers; None for no bound.
+
+    `on_step` hears of each step, and of each version within it. What it raises stops the purge, which can be resumed.
+    """
 
     wait_s: float | None = None
     progress: Progress = silent
+    on_step: Callable[[str, int, int], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +119,7 @@ def start_purge(records: RecordStore, head: Dataset, request: PurgeRequest) -> P
 
     Raise `ConflictError` of kind `impact_changed` if the token is not that of the present impact.
     """
-    check_action(request.action)
-    check_image_path(request.path)
-    if not is_digest(request.token):
-        raise BadInputError(f"token={request.token[:80]!r} is not that of an impact", hint="Call impact(path).token.")
-    purge_id = keyed_id(f"purge\n{records.dataset_id}\n{request.token}\n{request.action}\n{request.path}")
+    purge_id = purge_id_of(records.dataset_id, request)
     receipt = records.get(f"purges/{purge_id}/receipt", ErasureReceipt)
     known = records.get(f"purges/{purge_id}/intent", PurgeIntent)
     if receipt is not None or known is not None:
@@ -123,14 +133,7 @@ def start_purge(records: RecordStore, head: Dataset, request: PurgeRequest) -> P
             hint="Finish it with resume_purges(), then look at the impact again.",
         )
     index = ReverseIndex(records.session, records.dataset_id)
-    impact = assess_impact(head, index, request.path)
-    if impact.token != request.token:
-        raise ConflictError(
-            f"the impact of purging {request.path!r} has changed: "
-            f"{len(impact.affected_versions)} versions and {len(impact.affected_jobs)} jobs have it now",
-            hint="Call impact() again, and decide with its token.",
-            kind=ErrorKind.IMPACT_CHANGED,
-        )
+    impact = _confirm(head, index, request)
     blobs = _blobs(records.session, index, impact, head)
     _check_users(records, find_blob_users(records.session.writer, blobs))
     intent = PurgeIntent(
@@ -148,6 +151,38 @@ def start_purge(records: RecordStore, head: Dataset, request: PurgeRequest) -> P
     )
     records.put(f"purges/{purge_id}/intent", intent)
     return intent
+
+
+def purge_id_of(dataset_id: str, request: PurgeRequest) -> str:
+    """Return the id of a purge, which follows from its decision. `BadInputError` for a decision that is not one."""
+    check_action(request.action)
+    check_image_path(request.path)
+    if not is_digest(request.token):
+        raise BadInputError(f"token={request.token[:80]!r} is not that of an impact", hint="Call impact(path).token.")
+    return keyed_id(f"purge\n{dataset_id}\n{request.token}\n{request.action}\n{request.path}")
+
+
+def check_purge(records: RecordStore, head: Dataset, request: PurgeRequest) -> str:
+    """Return the id of a purge that was begun before, or that its impact still allows. Writes nothing.
+
+    Raise `ConflictError` of kind `impact_changed` as `start_purge` does.
+    """
+    purge_id = purge_id_of(records.dataset_id, request)
+    if records.get(f"purges/{purge_id}/intent", PurgeIntent) is None:
+        _confirm(head, ReverseIndex(records.session, records.dataset_id), request)
+    return purge_id
+
+
+def _confirm(head: Dataset, index: ReverseIndex, request: PurgeRequest) -> Impact:
+    impact = assess_impact(head, index, request.path)
+    if impact.token != request.token:
+        raise ConflictError(
+            f"the impact of purging {request.path!r} has changed: "
+            f"{len(impact.affected_versions)} versions and {len(impact.affected_jobs)} jobs have it now",
+            hint="Call impact() again, and decide with its token.",
+            kind=ErrorKind.IMPACT_CHANGED,
+        )
+    return impact
 
 
 def list_unfinished(records: RecordStore) -> list[PurgeIntent]:
@@ -179,17 +214,23 @@ class _Purge:
         self._id = records.dataset_id
         self._index = ReverseIndex(records.session, records.dataset_id)
         self._broken: set[str] = set()
+        cause = Cause(intent.purge_id, intent.author, intent.time, intent.blobs, f"purge {intent.purge_id} repair")
+        self._successors = SuccessorMaker(records, cause, "without purged files")
 
     def run(self) -> ErasureReceipt:
-        intent, writer = self._intent, self._session.writer
+        intent, writer, on_step = self._intent, self._session.writer, self._options.on_step
         self._index.refresh()
-        for branch in self._session.catalog.branches(self._id):
+        branches = self._session.catalog.branches(self._id)
+        for done, branch in enumerate(branches):
+            on_step("branches", done, len(branches))
             self._clear_branch(branch)
+        on_step("marks", 0, 1)
         self._index.refresh()
         users = find_blob_users(writer, intent.blobs)
         self._mark(users)
         affected = self._affected()
         self._make_successors(affected, users)
+        on_step("erasure", 0, 1)
         for digest in (*intent.blobs, *intent.hashes):
             self._records.put(f"erased/{digest}", ErasedRecord(intent.purge_id, intent.time))
         stored = list_blob_keys(writer, intent.blobs)
@@ -203,6 +244,7 @@ class _Purge:
         )
         terms = ErasureTerms(self._mark, self._options.wait_s, self._options.progress)
         erase_blobs(writer, intent.blobs, clock, terms)
+        on_step("receipt", 0, 1)
         return self._write_receipt(affected)
 
     def _clear_branch(self, branch: str) -> None:
@@ -257,74 +299,13 @@ class _Purge:
         intent = self._intent
         if intent.action != "auto_repair" and not intent.is_packed:
             return
-        named: dict[str, str] = {}
-        for one in sorted(affected, key=lambda one: (one.snapshot_type, one.label)):
-            named.setdefault(one.version, one.label)
+        named = labels_by_version(affected)
         if intent.is_packed:
             for version in sorted(users.versions.get(self._id, frozenset())):
                 named.setdefault(version, version[:12])
-        for version, label in named.items():
-            self._repair(version, label)
-
-    def _repair(self, version: str, label: str) -> RepairRecord:
-        """Make the successor of a version. If an earlier purge made one, that is the version to continue from."""
-        intent, name = self._intent, f"repairs/{version}/{self._intent.purge_id}"
-        known = self._records.get(name, RepairRecord)
-        if known is not None:
-            return known
-        earlier = self._earlier_repair(version)
-        if earlier is None:
-            successor, repaired_by, removed = self._make_successor(version, label)
-        elif earlier.repaired_by in self._broken:
-            following = self._repair(earlier.repaired_by, earlier.label)
-            successor, repaired_by = following.label, following.repaired_by
-            removed = tuple(sorted({*earlier.removed, *following.removed}))
-        else:
-            successor, repaired_by, removed = earlier.label, earlier.repaired_by, earlier.removed
-        made = RepairRecord(version, intent.purge_id, successor, repaired_by, removed, intent.time)
-        self._records.put(name, made)
-        return made
-
-    def _earlier_repair(self, version: str) -> RepairRecord | None:
-        """Return the repair of the newest purge before this one, if the version has a successor already."""
-        names = self._records.names(f"repairs/{version}")
-        found = [record for name in names if (record := self._records.get(name, RepairRecord)) is not None]
-        return max(found, key=lambda record: (record.time, record.label), default=None)
-
-    def _make_successor(self, version: str, label: str) -> tuple[str, str, tuple[str, ...]]:
-        """Commit the version without the files that it has lost. Return label, version and the files."""
-        intent, writer = self._intent, self._session.writer
-        lost = read_state(self._records, version).missing_images
-        key = f"purge {intent.purge_id} repair {version}"
-        txn_id = transaction_of(self._id, key)
-        successor, is_made = self._successor_label(label, txn_id)
-        if not is_made:
-            ref = label if read_label(writer, self._id, label) is not None else version
-            dataset = open_dataset(self._session, Address(self._id, ref))
-            if dataset.version_ref.commit is None:
-                dataset = _with_commit(dataset)
-            message = f"{label} without purged files"
-            self._edit(dataset, EditOptions(message, intent.author, MAIN, key, label=successor, time=intent.time), lost)
-        remove_lease(writer, txn_id, self._session.pause)
-        made = read_label(writer, self._id, successor)
-        assert made is not None, "the edit created its label"
-        return successor, made.version, lost
-
-    def _successor_label(self, label: str, txn_id: str) -> tuple[str, bool]:
-        """Return the label of a successor, such as `v1-r1`, and whether an earlier run has made it."""
-        writer = self._session.writer
-        matched = _SUCCESSOR.fullmatch(label)
-        is_successor = matched is not None and read_label(writer, self._id, matched[1]) is not None
-        base = (matched[1] if matched is not None and is_successor else label)[:_LABEL_LENGTH]
-        number = 1
-        while True:
-            name = f"{base}-r{number}"
-            found = read_label(writer, self._id, name)
-            if found is None:
-                return name, False
-            if read_commit(writer, self._id, found.commit).txn_id == txn_id:
-                return name, True
-            number += 1
+        for done, (version, label) in enumerate(named.items()):
+            self._options.on_step("successors", done, len(named))
+            self._successors.repair(version, label, self._broken)
 
     def _write_receipt(self, affected: list[AffectedVersion]) -> ErasureReceipt:
         """Scan what is left, and record the proof."""
@@ -404,10 +385,3 @@ def _check_users(records: RecordStore, users: BlobUsers) -> None:
             f"{'has' if len(others) == 1 else 'have'} the same bytes, so they cannot be erased",
             hint="Purge the file there first, or remove those datasets and collect the garbage.",
         )
-
-
-def _with_commit(dataset: Dataset) -> Dataset:
-    """Open a bare version by its newest commit."""
-    entry = next(iter(dataset.session.catalog.history(dataset.version_ref, limit=1)))
-    ref = type(dataset.version_ref)(dataset.id, dataset.version, entry.commit_id)
-    return Dataset(dataset.session, ref, dataset.manifest)

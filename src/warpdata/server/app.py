@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from warpdata.server.access import AttemptLimit
 from warpdata.server.caller import CSRF_HEADER
 from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, RequestMetrics, allowed_hosts
-from warpdata.server.jobs import JobWorker
+from warpdata.server.jobs import JobWorker, stop_workers
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
@@ -65,13 +65,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Bound the threads that run calls of the library, and run jobs beside them."""
     service: Service = app.state.service
     anyio.to_thread.current_default_thread_limiter().total_tokens = service.options.threads
-    worker = JobWorker(service) if service.options.runs_jobs else None
-    if worker is not None:
+    workers = [JobWorker(service) for _ in range(service.options.job_threads if service.options.runs_jobs else 0)]
+    for worker in workers:
         worker.start()
     yield
     app.state.is_ending = True
-    if worker is not None:
-        worker.stop()
+    stop_workers(workers)
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class ServiceOptions:
     """The release, for the document that describes the API."""
     requires_sign_in: bool = True
     runs_jobs: bool = True
+    job_threads: int = 2
+    """Jobs that run at a time in this process."""
     threads: int = 16
     """Threads for calls of the library. Further requests wait."""
     sign_in_attempts: int = 20

@@ -30,6 +30,7 @@ from warpdata.server.service import Service
 __all__ = ["ReceivedFile", "begin_upload", "commit_upload", "find_upload", "list_files", "receive_file"]
 
 _MAX_FILES = 10_000
+_ROOT = "service/uploads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def list_files(service: Service, upload: UploadRow) -> list[ReceivedFile]:
 def commit_upload(service: Service, upload: UploadRow, author: str, message: str) -> str:
     """Make the files part of the dataset with one commit, and return the version. Repeating it changes nothing."""
     if upload.version is not None:
+        _discard(service, upload.id)  # an earlier request may have been killed before it did
         return upload.version
     files = list_files(service, upload)
     if not files:
@@ -103,9 +105,15 @@ def commit_upload(service: Service, upload: UploadRow, author: str, message: str
     with _fetched(service, upload, files) as paths:
         version = _publish(service, upload, paths, EditOptions(message, author, MAIN, f"upload-{upload.id}"))
     _mark_committed(service, upload.id, version)
-    service.session.writer.delete_many(sorted({_key(upload, file.sha256) for file in files}))
+    _discard(service, upload.id)
     index_dataset(service, dataset_id)
     return version
+
+
+def _discard(service: Service, upload_id: str) -> None:
+    """Delete what is kept for an upload."""
+    found = service.session.writer.list_objects(f"{_ROOT}/{upload_id}")
+    service.session.writer.delete_many([info.key for info in found])
 
 
 def _mark_committed(service: Service, upload_id: str, version: str) -> None:
@@ -151,4 +159,4 @@ def _fetched(service: Service, upload: UploadRow, files: Sequence[ReceivedFile])
 
 
 def _key(upload: UploadRow, sha256: str) -> str:
-    return f"service/uploads/{upload.id}/{sha256}"
+    return f"{_ROOT}/{upload.id}/{sha256}"

@@ -423,6 +423,32 @@ def _integrity(ctx: click.Context, dataset_id: str, versions: tuple[str, ...], d
         ctx.exit(CORRUPT)
 
 
+@command(
+    "repair",
+    json_keys={
+        "successors": "name of the successor of each repaired version, by name",
+        "head": "the new version of HEAD; null if it had lost nothing",
+    },
+)
+@dataset_argument()
+@click.argument("versions", nargs=-1)
+@click.pass_obj
+def _repair(cli: CliContext, dataset_id: str, versions: tuple[str, ...]) -> None:
+    """Make successors of broken versions without lost files.
+
+    `warp collection integrity` finds broken versions. Restore what can be restored first: `warp verify --repair`.
+    Lost files are removed from HEAD too.
+    """
+    with cli.progress(f"Repairing {dataset_id}"):
+        report = _open(cli, dataset_id).repair(list(versions) or None)
+    if cli.as_json:
+        print_json(asdict(report))
+    elif not report.successors and report.head is None:
+        note(f"{dataset_id} has no broken version")
+    else:
+        print_table(("version", "repaired by"), sorted(report.successors.items()))
+
+
 def _version_row(one: CollectionVersion) -> tuple[str, ...]:
     time = time_text(datetime.fromisoformat(one.time))
     return one.name, short(one.version), one.snapshot_type, str(one.state), time
@@ -468,5 +494,6 @@ for _command in (
     _purge,
     _resume,
     _integrity,
+    _repair,
 ):
     collection.add_command(_command)

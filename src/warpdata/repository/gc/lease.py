@@ -16,6 +16,7 @@ from warpdata.errors import (
     ConflictError,
     CorruptError,
     DeniedError,
+    ErrorKind,
     ObjectNotFoundError,
     StorageError,
     WarpError,
@@ -164,13 +165,18 @@ def acquire_lease(writer: Writer, terms: LeaseTerms, clock: LeaseClock, pause: P
         yield lease
         may_be_reachable = False
     except Exception as error:
-        may_be_reachable = may_be_reachable and isinstance(error, _UNCERTAIN)
+        may_be_reachable = may_be_reachable and isinstance(error, _UNCERTAIN) and not _is_certain(error)
         raise
     finally:
         if may_be_reachable:
             lease.abandon()
         else:
             lease.release(pause)
+
+
+def _is_certain(error: Exception) -> bool:
+    """A full store refused the write. Its owner can collect garbage at once to make room."""
+    return isinstance(error, WarpError) and error.kind is ErrorKind.STORE_FULL
 
 
 def list_leases(reader: Reader, store_now: datetime, own_now: datetime) -> list[LeaseInfo]:

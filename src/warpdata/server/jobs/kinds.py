@@ -1,69 +1,20 @@
-"""The kinds of jobs. Each is a function of a run, which tells its arguments, takes progress, and may be cancelled."""
+"""The kinds of jobs. Each is a function of a run, which has its arguments, takes progress, and may be cancelled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any
 
 from warpdata.maintenance import verify
 from warpdata.primitives.progress import ProgressEvent
-from warpdata.server.database import JobRow
 from warpdata.server.index import synchronize
-from warpdata.server.jobs.queue import Report, log, report
-from warpdata.server.service import Service
+from warpdata.server.jobs.collection_kinds import check_collection_integrity, purge_image, repair_collection
+from warpdata.server.jobs.run import JobKind, JobRun
 
-__all__ = ["KINDS", "JobEndedError", "JobKind", "JobRun"]
+__all__ = ["KINDS"]
 
-_REPORT_S = 0.5
 _MAX_PROBLEMS = 100
-
-
-class JobEndedError(Exception):
-    """The job was cancelled, or belongs to another worker now, or its worker ends."""
-
-
-class JobRun:
-    """One attempt at a job. `progress` and `save` raise `JobEndedError` when the work shall stop."""
-
-    def __init__(self, service: Service, row: JobRow, worker: str, is_ending: Callable[[], bool]) -> None:
-        self.service = service
-        self.row = row
-        self._worker = worker
-        self._is_ending = is_ending
-        self._reported = float("-inf")
-        self._counts = (row.done, row.total)
-
-    @property
-    def checkpoint(self) -> Mapping[str, Any]:
-        """What earlier attempts saved."""
-        return self.row.checkpoint or {}
-
-    def progress(self, done: int, total: int) -> None:
-        """Report progress, at most twice a second."""
-        self._counts = (done, total)
-        if self._is_ending():
-            raise JobEndedError
-        if self.service.session.timer() - self._reported >= _REPORT_S:
-            self._report(None)
-
-    def save(self, checkpoint: Mapping[str, Any]) -> None:
-        """Store what is done, so that another attempt continues there."""
-        self._report(checkpoint)
-        if self._is_ending():
-            raise JobEndedError
-
-    def log(self, text: str) -> None:
-        """Add a line to the log of the job."""
-        log(self.service, self.row.id, text)
-
-    def _report(self, checkpoint: Mapping[str, Any] | None) -> None:
-        self._reported = self.service.session.timer()
-        if not report(self.service, self.row.id, self._worker, Report(*self._counts, checkpoint)):
-            raise JobEndedError
-
-
-JobKind: TypeAlias = Callable[[JobRun], Mapping[str, Any]]
 
 
 def _synchronize(run: JobRun) -> Mapping[str, Any]:
@@ -79,7 +30,7 @@ def _synchronize(run: JobRun) -> Mapping[str, Any]:
 
 def _verify(run: JobRun) -> Mapping[str, Any]:
     """Read and hash every blob of a version."""
-    _, dataset = run.service.open(f"{run.row.workspace}/{run.row.dataset}", run.row.arguments.get("version"))
+    _, dataset = run.service.open(run.dataset_id, run.arguments.get("version"))
 
     def on_progress(event: ProgressEvent) -> None:
         run.progress(event.done_bytes, event.total_bytes)
@@ -95,5 +46,11 @@ def _verify(run: JobRun) -> Mapping[str, Any]:
     }
 
 
-KINDS: dict[str, JobKind] = {"synchronize": _synchronize, "verify": _verify}
+KINDS: dict[str, JobKind] = {
+    "integrity": check_collection_integrity,
+    "purge": purge_image,
+    "repair": repair_collection,
+    "synchronize": _synchronize,
+    "verify": _verify,
+}
 """The function of each kind."""

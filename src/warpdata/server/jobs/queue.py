@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session as OrmSession
 
-from warpdata.errors import NotFoundError
+from warpdata.errors import ConflictError, NotFoundError
 from warpdata.server.access import Place
 from warpdata.server.database import EventRow, JobLogRow, JobRow
 from warpdata.server.service import Service
@@ -33,6 +33,7 @@ __all__ = [
     "log",
     "release",
     "report",
+    "resume_job",
 ]
 
 STALE_S = 30
@@ -161,6 +162,19 @@ def cancel_job(service: Service, db: OrmSession, job_id: str) -> JobRow:
     if row.state == JobState.QUEUED:
         _finish(service, db, row, JobState.CANCELLED)
     row.is_cancelled = True
+    return row
+
+
+def resume_job(service: Service, db: OrmSession, job_id: str) -> JobRow:
+    """Queue a failed or cancelled job again. It continues at its checkpoint. `ConflictError` for any other job."""
+    row = db.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
+    if row is None:
+        raise no_job(job_id)
+    if row.state not in (JobState.FAILED, JobState.CANCELLED):
+        raise ConflictError(f"job {job_id} is {row.state}", hint="Failed and cancelled jobs are resumed.")
+    row.state, row.is_cancelled, row.attempts = JobState.QUEUED, False, 0
+    row.error = row.finished = None
+    _announce(service, db, row)
     return row
 
 

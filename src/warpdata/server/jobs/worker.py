@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 
 from sqlalchemy import delete
 
 from warpdata.errors import ErrorKind, WarpError
 from warpdata.server.database import EventRow, IdempotencyRow, JobRow, SignInRow
 from warpdata.server.index import synchronize
-from warpdata.server.jobs.kinds import KINDS, JobEndedError, JobRun
+from warpdata.server.jobs.kinds import KINDS
 from warpdata.server.jobs.queue import STALE_S, claim, finish, log, release, report
+from warpdata.server.jobs.run import JobEndedError, JobRun
 from warpdata.server.service import Service
 
-__all__ = ["JobWorker"]
+__all__ = ["JobWorker", "stop_workers"]
 
 _IDLE_S = 0.5
 _UPKEEP_S = 30.0
@@ -38,9 +40,13 @@ class JobWorker:
 
     def stop(self) -> None:
         """Give the job at work back, and wait for the thread."""
-        self._ending.set()
+        self.end()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+
+    def end(self) -> None:
+        """Let the job at work stop at its next report. Does not wait."""
+        self._ending.set()
 
     def run(self) -> None:
         """Run jobs, and return after `stop`. A failure of the database or the store is tried again."""
@@ -103,3 +109,12 @@ class JobWorker:
             db.execute(delete(EventRow).where(EventRow.time < self._service.later(-_EVENTS_S)))
             db.execute(delete(IdempotencyRow).where(IdempotencyRow.created < self._service.later(-_ANSWERS_S)))
             db.execute(delete(SignInRow).where(SignInRow.expires < self._service.now()))
+
+
+def stop_workers(workers: Iterable[JobWorker]) -> None:
+    """Give the jobs at work back, and wait for all threads."""
+    listed = list(workers)
+    for worker in listed:
+        worker.end()
+    for worker in listed:
+        worker.stop()

@@ -5,6 +5,7 @@ The routes are thin: `warpdata.collections` does the work, and answers the same 
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
@@ -21,11 +22,21 @@ from warpdata.collections import (
     parse_annotation,
 )
 from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_REF_LENGTH
+from warpdata.primitives.hashing import sha256_hex
 from warpdata.server.access import Action
 from warpdata.server.caller import Caller, Once, ServiceOf
 from warpdata.server.index import record_change
 from warpdata.server.routes.datasets import Readable
-from warpdata.server.routes.parameters import Answer, Authorized, Body, RefName, RefQuery, page_behind
+from warpdata.server.routes.parameters import (
+    Answer,
+    Authorized,
+    Body,
+    IfMatch,
+    RefName,
+    RefQuery,
+    check_match,
+    page_behind,
+)
 from warpdata.server.routes.refs import RefPath, Writable
 from warpdata.server.service import Service
 
@@ -269,23 +280,44 @@ def list_annotations(
     service: ServiceOf,
     dataset_id: Readable,
     image: Annotated[str, Query(min_length=1, max_length=1024)],
+    response: Response,
     ref: RefQuery = None,
 ) -> AnnotationsView:
-    """List the annotations of an image of HEAD or a version, in the order in which they were added."""
+    """List the annotations of an image of HEAD or a version, in the order in which they were added.
+
+    Their ETag is for the `If-Match` of a change.
+    """
     dataset = open_collection(service, dataset_id).dataset(ref or HEAD)
-    return _annotations_view(Collection(service.session, dataset_id), image, dataset.version)
+    view = _annotations_view(Collection(service.session, dataset_id), image, dataset.version)
+    response.headers["ETag"] = annotations_etag(view.annotations)
+    return view
 
 
 @router.put("/annotations/{path:path}", summary="Replace the annotations of an image")
 def put_annotations(
-    *, service: ServiceOf, caller: Caller, dataset_id: Labelable, path: ImagePath, body: AnnotationsBody
+    *,
+    service: ServiceOf,
+    caller: Caller,
+    dataset_id: Labelable,
+    path: ImagePath,
+    body: AnnotationsBody,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> AnnotationsView:
-    """Give an image of HEAD these annotations instead of all it has, in one commit. Versions do not change."""
+    """Give an image of HEAD these annotations instead of all it has, in one commit. Versions do not change.
+
+    With `If-Match`, other annotations than those of the ETag are a conflict, and nothing is changed.
+    """
     parsed = [parse_annotation(one.model_dump(), one.class_name) for one in body.annotations]
     collection = open_collection(service, dataset_id, caller.name)
+    if if_match is not None:
+        present = annotations_etag([annotation_members(one) for one in collection.annotations(path)])
+        check_match(if_match, present, f"the annotations of {path!r}")
     version = collection.annotate(path, parsed, replace=True)
     record_change(service, caller, dataset_id, "annotate", {"path": path, "version": version})
-    return _annotations_view(collection, path, version)
+    view = _annotations_view(collection, path, version)
+    response.headers["ETag"] = annotations_etag(view.annotations)
+    return view
 
 
 @router.get("/platform-format/{document}", summary="Read a document in Platform Format")
@@ -299,6 +331,11 @@ def get_platform_document(
     collection = open_collection(service, dataset_id)
     make = collection.meta_document if document == "meta.json" else collection.annotations_document
     return make(ref or HEAD)
+
+
+def annotations_etag(annotations: list[dict[str, Any]]) -> str:
+    """Return the ETag of the annotations of an image: the hash of their JSON, with sorted keys."""
+    return f'"{sha256_hex(json.dumps(annotations, sort_keys=True).encode())}"'
 
 
 def open_collection(service: Service, dataset_id: str, author: str | None = None) -> Collection:

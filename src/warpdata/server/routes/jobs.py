@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session as OrmSession
 
 from warpdata.server.access import Action, AuditEntry, Place, Principal, authorize, authorize_admin, record
 from warpdata.server.caller import Caller, Once, ServiceOf
 from warpdata.server.database import JobLogRow, JobRow
-from warpdata.server.jobs import NewJob, cancel_job, enqueue, find_job
+from warpdata.server.jobs import NewJob, cancel_job, enqueue, find_job, resume_job
 from warpdata.server.jobs.queue import no_job
+from warpdata.server.routes.collections import open_collection
 from warpdata.server.routes.parameters import Answer, Authorized, Body, RefText, dataset_place
+from warpdata.server.service import Service
 
-__all__ = ["router"]
+__all__ = ["JobView", "router", "start_job"]
 
 router = APIRouter(tags=["jobs"])
 _READ_AHEAD = 200
@@ -62,10 +66,15 @@ class JobLogView(Answer):
 
 
 class NewJobBody(Body):
-    """A job for a dataset. `verify` reads and hashes every blob of a version."""
+    """A job for a dataset. Without `ref`, `verify` takes the head, and the kinds for collections take all versions.
 
-    kind: Literal["verify"]
+    `verify` reads and hashes every blob of a version. `integrity` looks for the files of versions of a collection, with
+    `deep` also reads them, and marks broken versions. `repair` makes successors of broken versions.
+    """
+
+    kind: Literal["verify", "integrity", "repair"]
     ref: RefText | None = None
+    deep: bool = False
 
 
 class NewServiceJobBody(Body):
@@ -76,18 +85,22 @@ class NewServiceJobBody(Body):
 
 @router.post("/datasets/{workspace}/{name}/jobs", summary="Start a job", status_code=202, response_model=JobView)
 def create_job(service: ServiceOf, caller: Caller, dataset_id: Writable, body: NewJobBody, once: Once) -> Response:
-    """Start a job for a version of a dataset. The version is fixed now."""
-    found, _ = service.open(dataset_id, body.ref)
+    """Start a job for a dataset. A version is fixed now."""
     place = dataset_place(dataset_id)
-    new = NewJob(body.kind, caller.user_id, place, {"version": found.version})
-    return _start(caller, new, once)
+    arguments: dict[str, Any] = {"author": caller.name}
+    if body.kind == "verify":
+        arguments["version"] = service.open(dataset_id, body.ref)[0].version
+    else:
+        open_collection(service, dataset_id)
+        arguments |= {"refs": [body.ref] if body.ref else None, "deep": body.deep}
+    return start_job(caller, NewJob(body.kind, caller.user_id, place, arguments), once)
 
 
 @router.post("/jobs", summary="Start a job for the service", status_code=202, response_model=JobView)
 def create_service_job(caller: Caller, body: NewServiceJobBody, once: Once) -> Response:
     """Start a job for the whole service. Administrators may."""
     authorize_admin(caller, "route /jobs")
-    return _start(caller, NewJob(body.kind, caller.user_id), once)
+    return start_job(caller, NewJob(body.kind, caller.user_id, None, {"author": caller.name}), once)
 
 
 @router.get("/jobs", summary="List jobs")
@@ -124,19 +137,38 @@ def get_job_log(service: ServiceOf, caller: Caller, job_id: JobId) -> JobLogView
         return JobLogView(lines=[JobLogLine.model_validate(row) for row in db.scalars(query)])
 
 
-@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", status_code=202)
-def cancel(service: ServiceOf, caller: Caller, job_id: JobId) -> JobView:
+@router.post("/jobs/{job_id}/cancel", summary="Cancel a job", status_code=202, response_model=JobView)
+def cancel(service: ServiceOf, caller: Caller, job_id: JobId, once: Once) -> Response:
     """Cancel a job. Work that is done stays; repeating it changes nothing."""
     row = _visible_job(service, caller, job_id)
+    return _change(caller, row, once, "cancel-job", cancel_job)
+
+
+@router.post("/jobs/{job_id}/resume", summary="Resume a job", status_code=202, response_model=JobView)
+def resume(service: ServiceOf, caller: Caller, job_id: JobId, once: Once) -> Response:
+    """Queue a failed or cancelled job again. It continues where it was; another state is a conflict."""
+    row = _visible_job(service, caller, job_id)
+    return _change(caller, row, once, "resume-job", resume_job)
+
+
+def _change(
+    caller: Principal, row: JobRow, once: Once, action: str, change: Callable[[Service, OrmSession, str], JobRow]
+) -> Response:
     if row.workspace:
         authorize(caller, Action.WRITE, _place_of(row))
-    with service.database.write() as db:
-        cancelled = cancel_job(service, db, job_id)
-        record(service, db, caller, AuditEntry("cancel-job", job_id, _place_of(row) if row.workspace else None))
-    return JobView.model_validate(cancelled)
+
+    def work() -> JobView:
+        with once.service.database.write() as db:
+            changed = change(once.service, db, row.id)
+            record(once.service, db, caller, AuditEntry(action, row.id, _place_of(row) if row.workspace else None))
+        return JobView.model_validate(changed)
+
+    return once.answer(work, status=202)
 
 
-def _start(caller: Principal, new: NewJob, once: Once) -> Response:
+def start_job(caller: Principal, new: NewJob, once: Once) -> Response:
+    """Add a job with its audit entry, and answer with it."""
+
     def work() -> JobView:
         with once.service.database.write() as db:
             row = enqueue(once.service, db, new)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, TypeVar
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from warpdata.errors import BadInputError, ErrorKind
+from warpdata.errors import BadInputError, ConflictError, ErrorKind
 from warpdata.limits import MAX_FILTER_LENGTH, MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.server.access import Action, Place, authorize
 from warpdata.server.caller import Caller
@@ -21,6 +21,7 @@ __all__ = [
     "DatasetName",
     "EntryName",
     "FilterText",
+    "IfMatch",
     "PageCursor",
     "PageLimit",
     "RefName",
@@ -28,6 +29,7 @@ __all__ = [
     "RefText",
     "Sentence",
     "WorkspaceName",
+    "check_match",
     "dataset_place",
     "page_behind",
 ]
@@ -78,6 +80,19 @@ PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)]
 PageCursor = Annotated[
     str | None, Query(max_length=1024, description="The `next_cursor` of the page before.", pattern=r"^[A-Za-z0-9_-]+$")
 ]
+
+IfMatch = Annotated[
+    str | None,
+    Header(pattern=r'^"[0-9a-f]{64}"$', description="The ETag that was seen. Another state is a conflict."),
+]
+
+
+def check_match(if_match: str | None, etag: str, what: str) -> None:
+    """Raise `ConflictError` unless the state is still that of `If-Match`."""
+    if if_match not in (None, etag):
+        raise ConflictError(
+            f"{what} changed: the ETag is {etag}, not {if_match}", hint="Read it again, and decide about what is there."
+        )
 
 
 class Authorized:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from warpdata.datasets import RestoreRequest, execute_removal, open_dataset, plan_removal, restore, to_revision
 from warpdata.errors import BadInputError, ErrorKind, NotFoundError
@@ -21,10 +21,12 @@ from warpdata.server.routes.parameters import (
     Answer,
     Authorized,
     Body,
+    IfMatch,
     RefName,
     RefQuery,
     RefText,
     Sentence,
+    check_match,
 )
 from warpdata.server.service import Service
 
@@ -134,14 +136,14 @@ def get_head(service: ServiceOf, dataset_id: Readable, response: Response, branc
 
 @router.patch("/head", summary="Move the head to an earlier version")
 def patch_head(
+    *,
     service: ServiceOf,
     caller: Caller,
     dataset_id: Writable,
     body: HeadBody,
     branch: RefQuery = None,
-    if_match: Annotated[
-        str | None, Header(pattern=r'^"[0-9a-f]{64}"$', description="The version that the head has now, as an ETag.")
-    ] = None,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> HeadView:
     """Make an earlier version the head again, as a new commit. Another head than `If-Match` says is a conflict."""
     request = RestoreRequest(
@@ -153,6 +155,7 @@ def patch_head(
     )
     done = restore(service.session_of(caller.name), request)
     record_change(service, caller, dataset_id, "restore", {"branch": done.branch, "version": done.version})
+    response.headers["ETag"] = f'"{done.version}"'
     return HeadView(branch=done.branch, version=done.version, commit=done.commit)
 
 
@@ -214,11 +217,26 @@ def create_branch(service: ServiceOf, caller: Caller, dataset_id: Writable, body
     return once.answer(work)
 
 
+@router.get("/refs/{ref_name}", summary="Show a branch or label")
+def get_ref(service: ServiceOf, dataset_id: Readable, ref_name: RefPath, response: Response) -> RefView:
+    """Show the version that a name leads to. It is the ETag of the answer."""
+    found, _ = service.open(dataset_id, ref_name)
+    response.headers["ETag"] = f'"{found.version}"'
+    kind = "label" if found.branch is None else "branch"
+    return RefView(name=ref_name, kind=kind, version=found.version, commit=found.commit)
+
+
 @router.delete("/refs/{ref_name}", summary="Remove a branch or label", status_code=204)
-def delete_ref(service: ServiceOf, caller: Caller, dataset_id: Writable, ref_name: RefPath) -> Response:
-    """Remove a name. No data is deleted; a label comes before a branch of the same name."""
+def delete_ref(
+    service: ServiceOf, caller: Caller, dataset_id: Writable, ref_name: RefPath, if_match: IfMatch = None
+) -> Response:
+    """Remove a name. No data is deleted; a label comes before a branch of the same name.
+
+    With `If-Match`, a name that leads to another version is a conflict.
+    """
     session = service.session_of(caller.name)
     found = plan_removal(session, Address(dataset_id, ref_name))
+    check_match(if_match, f'"{found.version}"', f"the {found.kind} {ref_name!r}")
     execute_removal(session, found)
     record_change(service, caller, dataset_id, f"remove-{found.kind}", {"name": ref_name, "version": found.version})
     return Response(status_code=204)

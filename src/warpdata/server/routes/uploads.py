@@ -98,13 +98,17 @@ def get_upload(service: ServiceOf, dataset_id: Writable, upload_id: UploadId) ->
     return UploadView(id=row.id, artifact=row.artifact, created=row.created, version=row.version, files=files)
 
 
-@router.post("/{upload_id}/commit", summary="Commit an upload")
+@router.post("/{upload_id}/commit", summary="Commit an upload", response_model=UploadView)
 def post_commit(
-    service: ServiceOf, caller: Caller, dataset_id: Writable, upload_id: UploadId, body: CommitBody
-) -> UploadView:
+    *, service: ServiceOf, caller: Caller, dataset_id: Writable, upload_id: UploadId, body: CommitBody, once: Once
+) -> Response:
     """Make all files part of `main` with one commit. Repeating it returns the same version."""
     place = dataset_place(dataset_id)
-    version = commit_upload(service, find_upload(service, place, upload_id), caller.name, body.message)
-    with service.database.write() as db:
-        record(service, db, caller, AuditEntry("commit-upload", dataset_id, place, {"version": version}))
-    return get_upload(service, dataset_id, upload_id)
+
+    def work() -> UploadView:
+        version = commit_upload(service, find_upload(service, place, upload_id), caller.name, body.message)
+        with service.database.write() as db:
+            record(service, db, caller, AuditEntry("commit-upload", dataset_id, place, {"version": version}))
+        return get_upload(service, dataset_id, upload_id)
+
+    return once.answer(work, status=200)
