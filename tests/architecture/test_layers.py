@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
     | {"formats.indexes", "formats.search", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
     "search": FOUNDATION
-    | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "formats.indexes"}
+    | {"storage", "repository.manifest", "repository.rows", "formats.media", "formats.parquet", "formats.indexes"}
     | {"formats.search", "kinds", "kinds.tables", "kinds.indexes"},
     "datasets": FOUNDATION
     | {"session", "storage", "storage.cache"}

@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "head": "Show the first rows of a table.",
         "inspect": "Show tables, artifacts, bindings and shards.",
         "stream": "Write the rows of a table to stdout.",
-        "search": "Find rows near to a vector, or with words of a text.",
+        "search": "Find rows near to a vector, like an example image, or with words of a text.",
         "sql": "Run an SQL query over published tables.",
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from warpdata.datasets.dataset import Dataset
     from warpdata.edit import Edit
-    from warpdata.search import Hits, SearchIndexes, Vector
+    from warpdata.search import Hits, ImageClause, NearClause, SearchIndexes, Vector
 
 __all__ = ["DatasetSearch"]
 
@@ -53,7 +53,7 @@ class DatasetSearch:
         self,
         table: str | None = None,
         *,
-        near: tuple[str, Vector] | None = None,
+        near: tuple[str, Vector | Any] | None = None,
         text: str | None = None,
         column: str | None = None,
         k: int = 10,
@@ -61,6 +61,7 @@ class DatasetSearch:
         columns: Sequence[str] | str | None = None,
         metric: str = "cosine",
         exact: bool = False,
+        model: Any = None,
     ) -> Hits:
         """Find the `k` best rows among those that `filter` keeps: near to a vector, with words of a text, or both.
 
@@ -69,15 +70,19 @@ class DatasetSearch:
         infinity, and for "cosine" zero. `text` and `column` find rows with words of the text, by BM25. With both,
         `_score` is the sum of reciprocal ranks. `columns` are those of the answer: without them all but vectors, and
         none if the list is empty. `exact=True` uses no index of vectors, which may miss near rows.
+
+        With `model`, as in `embed`, `near` is a column of vectors and a value, whose vector the model computes. For a
+        column of images, `near` is an example: a path, encoded bytes, an image of Pillow or a reference. Every image
+        is read, and compared by a hash of its appearance, which finds copies.
         """
-        from warpdata.search import SearchRequest, check_count, output_columns, parse_near, parse_text, search_table
+        from warpdata.search import SearchRequest, check_count, output_columns, parse_text, search_table
 
         found = self.table(table)
         if near is None and text is None:
             raise BadInputError("search needs something to look for", hint="Pass near=(column, vector) or text=….")
         schema = found.raw().schema()
         request = SearchRequest(
-            None if near is None else parse_near(near, metric, schema),
+            None if near is None else _parse_near(found, near, metric, model),
             None if text is None else parse_text(text, column, schema),
             check_count(k),
             output_columns(columns, schema),
@@ -128,3 +133,15 @@ class DatasetSearch:
         with self.edit(f"embed {column}", branch=branch) as edit:
             edit.add_column(place, name, embed_batches(model), columns=[column], batch_size=batch_size, resume=resume)
         return self._at_branch(self._target_branch(branch))
+
+
+def _parse_near(table: Table, near: Any, metric: str, model: Any) -> NearClause | ImageClause:
+    """Check `near`: a vector, or a value for a model, or an example for a column of images."""
+    from warpdata.search import embed_value, is_image, parse_example, parse_near
+
+    is_pair = isinstance(near, tuple | list) and len(near) == 2
+    if model is not None and is_pair:
+        near = (near[0], embed_value(model, near[1]))
+    elif is_pair and isinstance(near[0], str) and is_image(table.schema(), near[0]):
+        return parse_example(near[0], near[1], metric)
+    return parse_near(near, metric, table.raw().schema())

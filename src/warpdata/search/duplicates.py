@@ -14,6 +14,7 @@ from warpdata.errors import BadInputError, ColumnNotFoundError, LimitExceededErr
 from warpdata.formats.search import Metric, VectorQuery, find_usable, squared_lengths
 from warpdata.kinds.tables import Table, iter_vectors
 from warpdata.primitives.arrow_buffers import as_arrow
+from warpdata.search.image_search import HASH_BITS, image_hash, is_image
 from warpdata.search.request import check_metric, is_vector
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ __all__ = ["find_duplicates"]
 
 _BLOCK_ROWS = 2048
 _MAX_PAIRS = 5_000_000
-_HASH_BITS = 64
-_HASH_ROWS, _HASH_COLUMNS = 8, 9
-_LUMA = np.array([0.299, 0.587, 0.114])
 
 _Pairs = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.float64]"]
 
@@ -41,7 +39,7 @@ def find_duplicates(table: Table, column: str, threshold: float, metric: str) ->
         raise ColumnNotFoundError(f"there is no column {column!r}")
     if is_vector(schema.field(column).type):
         rows, pairs = _vector_pairs(table, column, threshold, check_metric(metric))
-    elif getattr(schema.field(column).type, "ref_type", None) == "image":
+    elif is_image(schema, column):
         rows, pairs = _image_pairs(table, column, threshold)
     else:
         raise SchemaMismatchError(
@@ -98,11 +96,11 @@ def _image_pairs(table: Table, column: str, threshold: float) -> tuple[NDArray[n
         for reference in batch.column(0).to_pylist():
             kept.append(reference is not None)
             if reference is not None:
-                hashes.append(_image_hash(reference))
+                hashes.append(image_hash(reference))
     values = np.array(hashes, np.uint64)
 
     def differences(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> NDArray[np.float64]:
-        return np.asarray(1 - np.bitwise_count(one ^ two) / _HASH_BITS)
+        return np.asarray(1 - np.bitwise_count(one ^ two) / HASH_BITS)
 
     def candidates(one: slice, two: slice) -> NDArray[np.bool_]:
         return differences(values[one, None], values[None, two]) >= threshold
@@ -111,13 +109,6 @@ def _image_pairs(table: Table, column: str, threshold: float) -> tuple[NDArray[n
         return differences(values[left], values[right])
 
     return numbers[np.array(kept, bool)], _collect(len(values), candidates, scores, threshold)
-
-
-def _image_hash(reference: Any) -> int:
-    """Return the difference hash of an image: for 8 × 8 places, whether it gets brighter to the right."""
-    pixels = reference.as_numpy(resize=(_HASH_ROWS, _HASH_COLUMNS)).astype(np.float64)
-    grey = (pixels @ _LUMA).round(6)
-    return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes(), "big")
 
 
 def _collect(

@@ -12,7 +12,7 @@ from warpdata.errors import BadInputError, SchemaMismatchError, UnsupportedError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["embed_batches"]
+__all__ = ["embed_batches", "embed_value"]
 
 
 def embed_batches(model: Any) -> Callable[[pa.RecordBatch], pa.Array]:
@@ -21,14 +21,7 @@ def embed_batches(model: Any) -> Callable[[pa.RecordBatch], pa.Array]:
     `model` is a function of a list of values, or an object with such a method `encode`. Cells that are null have no
     vector, and the model does not see them.
     """
-    if isinstance(model, str):
-        raise UnsupportedError(
-            f"the model {model!r} is a name, and warpdata loads no models",
-            hint="Pass the loaded model, such as SentenceTransformer(…), or a function of a list of values.",
-        )
-    encode = getattr(model, "encode", model)
-    if not callable(encode):
-        raise BadInputError(f"a model is a function or has a method encode, unlike {type(model).__name__}")
+    encode = _encoder(model)
 
     def embed(batch: pa.RecordBatch) -> pa.Array:
         values = batch.column(0).to_pylist()
@@ -37,6 +30,25 @@ def embed_batches(model: Any) -> Callable[[pa.RecordBatch], pa.Array]:
         return _to_lists([value is not None for value in values], vectors)
 
     return embed
+
+
+def embed_value(model: Any, value: Any) -> np.ndarray[Any, Any]:
+    """Return the vector of one value, as a query."""
+    found: np.ndarray[Any, Any] = _as_matrix(_encoder(model)([value]), 1)[0]
+    return found
+
+
+def _encoder(model: Any) -> Callable[[list[Any]], Any]:
+    if isinstance(model, str):
+        raise UnsupportedError(
+            f"the model {model!r} is a name, and warpdata loads no models",
+            hint="Pass the loaded model, such as SentenceTransformer(…), or a function of a list of values.",
+        )
+    encode = getattr(model, "encode", model)
+    if not callable(encode):
+        raise BadInputError(f"a model is a function or has a method encode, unlike {type(model).__name__}")
+    found: Callable[[list[Any]], Any] = encode
+    return found
 
 
 def _as_matrix(found: Any, count: int) -> np.ndarray[Any, Any]:

@@ -15,6 +15,7 @@ from warpdata.formats.search import TopScores
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.search.hits import Hits, SearchExplanation, SearchPart
+from warpdata.search.image_search import ImageClause, search_images
 from warpdata.search.request import ID_COLUMN, SCORE_COLUMN, NearClause, TextClause
 from warpdata.search.search_index import SearchIndexes
 from warpdata.search.text_search import search_texts
@@ -34,9 +35,9 @@ _MIN_RANKS, _RANKS_PER_HIT = 100, 4
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """A checked search, by a vector, by words or by both."""
+    """A checked search, by a vector or an image, by words or by both."""
 
-    near: NearClause | None
+    near: NearClause | ImageClause | None
     text: TextClause | None
     k: int
     columns: list[str]
@@ -56,7 +57,10 @@ def search_table(table: Table, request: SearchRequest, indexes: SearchIndexes, i
     selected = indexes.select(table)
     selection = selected.selection
     found: list[tuple[TopScores, SearchPart]] = []
-    if (near := request.near) is not None:
+    if isinstance(near := request.near, ImageClause):
+        best = TopScores(request.ranks)
+        found.append((best, search_images(table, selection, near, best)))
+    elif near is not None:
         best = TopScores(request.ranks)
         vectors = None if request.exact else indexes.vectors(table, near.column, near.query.metric)
         found.append((best, search_vectors(table, selected, near, best, vectors)))
