@@ -117,7 +117,8 @@ class Settings:
 
 
 def _redacted_repr(settings: S3Settings | Settings) -> str:
-    shown = ", ".join(f"{one.name}={getattr(settings, one.name)!r}" for one in fields(settings) if one.repr)
+    values = ((one, getattr(settings, one.name)) for one in fields(settings) if one.repr)
+    shown = ", ".join(f"{one.name}={value!r}" for one, value in values if value != one.default)
     return redact(f"{type(settings).__name__}({shown})")
 
 

@@ -67,7 +67,7 @@ RETURNED = {
     "warpdata.query.filter",
 }
 """Modules of dataclasses that the library constructs and callers only receive."""
-CALLBACKS = {"progress", "report", "transform", "make", "model"}
+CALLBACKS = {"progress", "on_step", "report", "transform", "make", "model"}
 """Functions of the caller, whose own errors pass through."""
 DEFAULTS: dict[str, Any] = {
     "address": "a/b",

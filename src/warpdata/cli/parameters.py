@@ -110,6 +110,8 @@ def _complete_ref(session: Session, dataset_id: str, incomplete: str) -> Iterato
 
 
 def _connect_for_completion(store: str | None) -> Session:
+    from warpdata.session import connect  # `wd.connect` also loads Arrow, which a shell would wait for
+
     settings = replace(
         warpdata.load_settings(),
         timeout_s=_COMPLETION_TIMEOUT_S,
@@ -117,7 +119,7 @@ def _connect_for_completion(store: str | None) -> Session:
         retry_timeout_s=_COMPLETION_TIMEOUT_S,
         max_retries=0,
     )
-    return warpdata.connect(store, settings)
+    return connect(store, settings)
 
 
 class EntryType(ParameterType):

@@ -18,8 +18,13 @@ _MAX_BYTES = 1_000_000
 
 
 def read_token(path: Path | None, url: str) -> str | None:
-    """Return the token for the service at an address, or None. Only its scheme, host and port matter."""
-    return None if path is None else check_token(_read(path).get(_origin(url)))
+    """Return the token for the service at an address, or None. Only its scheme, host and port matter.
+
+    A file that this user may not read belongs to another one, so it holds no token of this user.
+    """
+    if path is None or not os.access(path, os.R_OK):
+        return None
+    return check_token(_read(path).get(_origin(url)))
 
 
 def save_token(path: Path, url: str, token: str) -> None:
