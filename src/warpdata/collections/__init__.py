@@ -3,7 +3,6 @@
 A domain without SQL or HTTP, over a directory or a bucket. docs/specs/collections.md is the normative text.
 """
 
-from warpdata.collections.annotations import Annotation, Box, Keypoints, Label, Mask, Polygon
 from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
@@ -19,6 +18,7 @@ from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
+from warpdata.formats.labels import Annotation, Box, Keypoints, Label, Mask, Polygon
 
 __all__ = [
     "FILES",

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from warpdata.collections.masks import check_runs, decode_counts, decode_mask, encode_mask
 from warpdata.errors import BadInputError, CorruptError
+from warpdata.formats.labels.masks import check_runs, decode_counts, decode_mask, encode_mask
 from warpdata.limits import MAX_ANNOTATION_POINTS, MAX_CLASS_NAME_LENGTH
 from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.strict_json import decode_json
