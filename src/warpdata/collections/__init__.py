@@ -14,6 +14,7 @@ from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
+from warpdata.collections.stored_labels import label_set
 from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
@@ -53,5 +54,6 @@ __all__ = [
     "collection",
     "create_collection",
     "is_collection",
+    "label_set",
     "parse_annotation",
 ]
