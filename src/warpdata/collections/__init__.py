@@ -8,7 +8,6 @@ from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.integrity import IntegrityReport
-from warpdata.collections.platform_format import annotation_members, parse_annotation
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
@@ -19,7 +18,17 @@ from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
-from warpdata.formats.labels import Annotation, Box, Keypoints, Label, Mask, Polygon
+from warpdata.formats.labels import (
+    Annotation,
+    Box,
+    Keypoints,
+    Label,
+    Mask,
+    Polygon,
+    Polyline,
+    annotation_members,
+    parse_annotation,
+)
 
 __all__ = [
     "FILES",
@@ -41,6 +50,7 @@ __all__ = [
     "Label",
     "Mask",
     "Polygon",
+    "Polyline",
     "PurgeIntent",
     "PurgeOptions",
     "PurgeRequest",
