@@ -8,6 +8,8 @@ from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.integrity import IntegrityReport
+from warpdata.collections.label_export import LabelExport
+from warpdata.collections.label_import import LabelImport
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
@@ -48,6 +50,8 @@ __all__ = [
     "IntegrityReport",
     "Keypoints",
     "Label",
+    "LabelExport",
+    "LabelImport",
     "Mask",
     "Polygon",
     "Polyline",

@@ -16,7 +16,15 @@ from warpdata.formats.labels.annotations import (
 from warpdata.formats.labels.coco import coco_document
 from warpdata.formats.labels.conservation import Conservation, ConservationItem, ConservationReport
 from warpdata.formats.labels.cvat_manifest import cvat_manifest
-from warpdata.formats.labels.files import DirectoryFiles, ImagePlace, LabelFile, LabelFiles, MemoryFiles, OutputFile
+from warpdata.formats.labels.files import (
+    DirectoryFiles,
+    ImagePlace,
+    LabelFile,
+    LabelFiles,
+    MemoryFiles,
+    OutputFile,
+    image_names,
+)
 from warpdata.formats.labels.formats import LABEL_FORMATS, LabelFormat, label_format
 from warpdata.formats.labels.image_path import check_image_path
 from warpdata.formats.labels.label_studio import label_config, label_studio_result, label_studio_task
@@ -60,6 +68,7 @@ __all__ = [
     "coco_document",
     "cvat_manifest",
     "geometry_columns",
+    "image_names",
     "label_config",
     "label_format",
     "label_studio_result",

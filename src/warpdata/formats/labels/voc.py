@@ -74,7 +74,7 @@ def read_voc(files: LabelFiles, account: Conservation, options: LabelOptions) ->
             if image.size is None:
                 size = (None if found is None else files.image_size(found)) or options.images.get(image.path)
                 image.width, image.height = size or (None, None)
-            image.split = splits.get(stem) or splits.get(stem.rpartition("/")[2])
+            image.split = splits.get(stem)
             account.take("images")
             for number, one in enumerate(root.findall("object")):
                 account.take("objects")
