@@ -7,12 +7,15 @@ from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
+from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, LabelInbox
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
 from warpdata.collections.label_import import LabelImport
+from warpdata.collections.object_merge import ObjectConflict, ObjectMerge, match_objects, merge_objects
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
+from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
 from warpdata.collections.stored_labels import label_set
@@ -35,6 +38,7 @@ from warpdata.formats.labels import (
 __all__ = [
     "FILES",
     "HEAD",
+    "INBOX_STATES",
     "PURGE_STEPS",
     "AffectedVersion",
     "Annotation",
@@ -47,18 +51,24 @@ __all__ = [
     "Comparison",
     "ErasureReceipt",
     "Impact",
+    "InboxItem",
+    "InboxReview",
     "IntegrityReport",
     "Keypoints",
     "Label",
     "LabelExport",
     "LabelImport",
+    "LabelInbox",
     "Mask",
+    "ObjectConflict",
+    "ObjectMerge",
     "Polygon",
     "Polyline",
     "PurgeIntent",
     "PurgeOptions",
     "PurgeRequest",
     "RepairReport",
+    "ReturnedLabel",
     "StoredFile",
     "TrainingJob",
     "UploadReceipt",
@@ -69,5 +79,8 @@ __all__ = [
     "create_collection",
     "is_collection",
     "label_set",
+    "match_objects",
+    "merge_objects",
     "parse_annotation",
+    "parse_returned",
 ]
