@@ -72,6 +72,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "Collections": {
         "collection": "Keep labelled files with a HEAD, versions and training snapshots.",
+        "labels": "Review labels that came back from labelling tools, and check their quality.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",

@@ -11,6 +11,7 @@ from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, Lab
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
 from warpdata.collections.label_import import LabelImport
+from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
 from warpdata.collections.object_merge import ObjectConflict, ObjectMerge, match_objects, merge_objects
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
@@ -40,6 +41,7 @@ __all__ = [
     "HEAD",
     "INBOX_STATES",
     "PURGE_STEPS",
+    "QUALITY_CHECKS",
     "AffectedVersion",
     "Annotation",
     "Box",
@@ -59,6 +61,7 @@ __all__ = [
     "LabelExport",
     "LabelImport",
     "LabelInbox",
+    "LabelQuality",
     "Mask",
     "ObjectConflict",
     "ObjectMerge",
@@ -67,6 +70,7 @@ __all__ = [
     "PurgeIntent",
     "PurgeOptions",
     "PurgeRequest",
+    "QualityOptions",
     "RepairReport",
     "ReturnedLabel",
     "StoredFile",
@@ -75,6 +79,7 @@ __all__ = [
     "VersionState",
     "annotation_members",
     "check_collection",
+    "check_quality",
     "collection",
     "create_collection",
     "is_collection",

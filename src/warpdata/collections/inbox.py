@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from warpdata.collections.agreement import AnnotatedImage, agreement_table
 from warpdata.collections.object_merge import ObjectMerge, merge_objects
 from warpdata.collections.records import RecordStore
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
@@ -32,6 +33,8 @@ from warpdata.primitives.reprs import short_repr
 from warpdata.repository.manifest import canonical_json
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from warpdata.collections.collection import Collection
 
 __all__ = ["INBOX_STATES", "InboxItem", "InboxRecord", "InboxReview", "LabelInbox"]
@@ -170,7 +173,7 @@ class LabelInbox:
     def review(self, inbox_id: str) -> InboxReview:
         """Return an item with the merge that `accept` would commit now."""
         record = self._record(inbox_id)
-        returned = tuple(parse_annotation(one, one["class_name"]) for one in record.objects)
+        returned = _objects(record)
         decision = self._records.get(f"inbox/{inbox_id}/decided", InboxDecision)
         head = self._collection.head
         merge: ObjectMerge | None = None
@@ -237,6 +240,19 @@ class LabelInbox:
                 done.append(item.inbox_id)
         return done
 
+    def agreement(self) -> pa.Table:
+        """Compare annotators who labelled the same bytes: a row for each image and pair, and one for each pair.
+
+        `mean_iou` is that of matched objects, and `kappa` is Cohen's over their classes.
+        """
+        names = self._records.names("inbox")
+        records = [self._record(name.split("/")[1]) for name in names if name.count("/") == 1]
+        drawn = [
+            AnnotatedImage(one.path, one.hash, one.annotator or one.source, _objects(one))
+            for one in sorted(records, key=lambda one: one.time)
+        ]
+        return agreement_table(drawn)
+
     def _mergeable(self, review: InboxReview, prefer: str | None) -> ObjectMerge:
         item = self._undecided(review.item)
         if review.merge is None:
@@ -288,6 +304,10 @@ class LabelInbox:
         where = next(quoted_lists("path", [path]))
         listed: list[str] = read_columns(dataset, IMAGES, ["hash"], where)["hash"].to_pylist()
         return listed[0] if listed else None
+
+
+def _objects(record: InboxRecord) -> tuple[Annotation, ...]:
+    return tuple(parse_annotation(one, one["class_name"]) for one in record.objects)
 
 
 def _id_of(record: InboxRecord) -> str:

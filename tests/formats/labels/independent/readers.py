@@ -95,20 +95,22 @@ def ultralytics(top: Path) -> Found:
 
 
 def datumaro(top: Path) -> Found:
+    """Read a format of Datumaro. COCO gives it a box beside each segmentation, which is left out."""
     import datumaro as dm
 
-    kinds = {
-        "cvat": "cvat",
-        "voc": "voc_detection",
-        "datumaro": "datumaro",
-        "masks": "voc_segmentation",
-        "coco": "coco",
-    }
-    dataset = dm.Dataset.import_from(str(top), kinds[top.name])
+    if top.name == "cvat":  # Datumaro takes the name of the file for the subset
+        for split in ("train", "val"):
+            (top / f"{split}.xml").write_bytes((top / "annotations.xml").read_bytes())
+        (top / "annotations.xml").unlink()
+    kinds = {"voc": "voc_detection", "masks": "voc_segmentation"}
+    dataset = dm.Dataset.import_from(str(top), kinds.get(top.name, top.name))
     names = [one.name for one in dataset.categories()[dm.AnnotationType.label]]
     found: Found = []
     for item in dataset:
+        drawn = {one.id for one in item.annotations if one.type != dm.AnnotationType.bbox}
         for one in item.annotations:
+            if top.name == "coco" and one.type == dm.AnnotationType.bbox and one.id in drawn:
+                continue
             box = list(one.get_bbox()) if hasattr(one, "get_bbox") else []
             if one.type == dm.AnnotationType.mask:
                 box = [*box, float(one.get_area())]
@@ -121,7 +123,10 @@ def label_studio(top: Path) -> Found:
     from label_studio_sdk.converter import Converter
 
     out = top / "converted"
-    converter = Converter(config=str(top / "config.xml"), project_dir=str(top), download_resources=False)
+    config = """<View><Image name="image" value="$image"/>
+      <RectangleLabels name="box" toName="image"><Label value="cat"/><Label value="dog"/></RectangleLabels>
+      <PolygonLabels name="polygon" toName="image"><Label value="cat"/><Label value="dog"/></PolygonLabels></View>"""
+    converter = Converter(config=config, project_dir=str(top), download_resources=False)
     converter.convert_to_coco(str(top / "tasks.json"), str(out), output_image_dir=str(out), is_dir=False)
     body = json.loads((out / "result.json").read_text())
     names = {one["id"]: one["name"] for one in body["categories"]}
