@@ -33,8 +33,8 @@ def empty() -> Collection:
 def pets() -> Collection:
     collection = empty()
     with collection.changes("draw") as change:
-        for number, (path, annotations) in enumerate(DRAWN.items()):
-            change.add(path, png(number, 20, 10), annotations=annotations, split="train", tags=["day"])
+        for number, (path, drawn) in enumerate(DRAWN.items()):
+            change.add(path, png(number, 20, 10), annotations=drawn, split="train", tags=["day"])
     return collection
 
 
@@ -56,8 +56,8 @@ def test_an_export_is_imported_again(name: str, tmp_path: Path) -> None:
     second = empty()
     back = second.import_labels(tmp_path / "out", name)
     lost = {item.fact for item in done.report.lost}
-    for path, annotations in DRAWN.items():
-        kept = [one for one in annotations if f"{one.kind}s" not in lost and one.kind not in lost]
+    for path, drawn in DRAWN.items():
+        kept = [one for one in drawn if f"{one.kind}s" not in lost and one.kind not in lost]
         assert second.annotations(path) == kept
         assert second.read(path) == first.read(path)
     assert back.added_images == 3

@@ -15,6 +15,7 @@ from tests.faults.scenes import link, memory
 from tests.formats.labels.scenes import image_bytes
 from warpdata.errors import BadInputError, CorruptError, LimitExceededError, UnsupportedError, WarpError
 from warpdata.formats.labels import (
+    Annotation,
     Conservation,
     LabeledImage,
     LabelOptions,
