@@ -12,6 +12,7 @@ from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
 from warpdata.collections.label_import import LabelImport
 from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
+from warpdata.collections.label_tasks import TaskChanges, task_changes
 from warpdata.collections.object_merge import ObjectConflict, ObjectMerge, match_objects, merge_objects
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
@@ -74,6 +75,7 @@ __all__ = [
     "RepairReport",
     "ReturnedLabel",
     "StoredFile",
+    "TaskChanges",
     "TrainingJob",
     "UploadReceipt",
     "VersionState",
@@ -88,4 +90,5 @@ __all__ = [
     "merge_objects",
     "parse_annotation",
     "parse_returned",
+    "task_changes",
 ]
