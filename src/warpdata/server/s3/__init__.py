@@ -16,10 +16,12 @@ from warpdata.server.s3.grants import (
     new_access_key,
     parse_grant,
 )
+from warpdata.server.s3.serving import GatewayOptions, serve_gateway
 from warpdata.server.s3.writes import OnWrite
 
 __all__ = [
     "BucketFiles",
+    "GatewayOptions",
     "KeyRight",
     "KeyRing",
     "KnownKey",
@@ -32,4 +34,5 @@ __all__ = [
     "is_access_key",
     "new_access_key",
     "parse_grant",
+    "serve_gateway",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.listing import KeyPage
 
 __all__ = ["ListingAnswer", "bucket_list", "error_document", "listing_document", "location_document"]
@@ -91,7 +91,7 @@ def location_document() -> bytes:
     return f"{_HEAD}<LocationConstraint {_SPACE}/>".encode()
 
 
-def error_document(fault: S3Fault, resource: str, request_id: str) -> bytes:
+def error_document(fault: S3Error, resource: str, request_id: str) -> bytes:
     """Return the document of an error."""
     return (
         f"{_HEAD}<Error><Code>{fault.code}</Code><Message>{_escaped(fault.message)}</Message>"

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from warpdata.limits import MAX_S3_BODY_BYTES
 from warpdata.server.s3.answers import error_document
-from warpdata.server.s3.faults import S3Fault, fault_of
+from warpdata.server.s3.errors import S3Error, s3_error_of
 from warpdata.server.s3.files import BucketFiles
 from warpdata.server.s3.grants import KeyRing
 from warpdata.server.s3.reads import S3Answer
@@ -81,7 +81,7 @@ class S3Gateway:
         try:
             answer = await self._answer(request, scope, receive)
         except Exception as error:  # noqa: BLE001 - each has its answer
-            answer = self._refuse(fault_of(error), request)
+            answer = self._refuse(s3_error_of(error), request)
         self._on_answer(request.method, answer.status, perf_counter() - started)
         await _send(answer, request.method, send)
 
@@ -105,7 +105,7 @@ class S3Gateway:
         is_all = len(first) == int(answer.headers["content-length"])
         return S3Answer(answer.status, answer.headers, first if is_all else _resume(first, answer.body))
 
-    def _refuse(self, fault: S3Fault, request: S3Request) -> S3Answer:
+    def _refuse(self, fault: S3Error, request: S3Request) -> S3Answer:
         resource = request.raw_path.decode("latin-1")
         body = error_document(fault, resource[:1024], secrets.token_hex(8).upper())
         return S3Answer(fault.status, {"content-type": "application/xml", "cache-control": "no-store"}, body)
@@ -137,7 +137,7 @@ async def _receive_body(request: S3Request, receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise S3Fault("IncompleteBody", "the connection was closed before the end of the body")
+            raise S3Error("IncompleteBody", "the connection was closed before the end of the body")
         received += message.get("body", b"")
         if len(received) > MAX_S3_BODY_BYTES:
             raise _too_large()
@@ -145,8 +145,8 @@ async def _receive_body(request: S3Request, receive: Receive) -> bytes:
             return bytes(received)
 
 
-def _too_large() -> S3Fault:
-    return S3Fault("EntityTooLarge", f"an upload has at most {MAX_S3_BODY_BYTES:,} bytes")
+def _too_large() -> S3Error:
+    return S3Error("EntityTooLarge", f"an upload has at most {MAX_S3_BODY_BYTES:,} bytes")
 
 
 def _resume(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

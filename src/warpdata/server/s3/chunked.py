@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from warpdata.limits import MAX_S3_CHUNK_HEADER_BYTES, MAX_S3_TRAILER_BYTES
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.sigv4 import UNSIGNED, Credential, signing_key
 
 __all__ = ["BodyRules", "decode_body"]
@@ -63,20 +63,20 @@ class BodyRules:
 
 
 def decode_body(received: bytes, rules: BodyRules) -> bytes:
-    """Return the content of a body. Raise `S3Fault` if the bytes are not those that the client announced."""
+    """Return the content of a body. Raise `S3Error` if the bytes are not those that the client announced."""
     payload = rules.credential.payload
     trailer: dict[str, str] = {}
     if payload.startswith("STREAMING-"):
         if payload not in _STREAMED:
-            raise S3Fault("NotImplemented", f"bodies of the kind {payload} are not supported")
+            raise S3Error("NotImplemented", f"bodies of the kind {payload} are not supported")
         content, trailer = _Chunks(received, rules).decode()
         expected = rules.headers.get("x-amz-decoded-content-length")
         if expected is not None and expected != str(len(content)):
-            raise S3Fault("IncompleteBody", f"{len(content)} bytes arrived, but {expected[:20]} were announced")
+            raise S3Error("IncompleteBody", f"{len(content)} bytes arrived, but {expected[:20]} were announced")
     else:
         content = received
         if payload != UNSIGNED and not hmac.compare_digest(sha256(content).hexdigest(), payload):
-            raise S3Fault("XAmzContentSHA256Mismatch", "the body is not the one that was signed")
+            raise S3Error("XAmzContentSHA256Mismatch", "the body is not the one that was signed")
     _check_checksums(content, {**_checksums_of(rules.headers), **_checksums_of(trailer)})
     return content
 
@@ -102,17 +102,17 @@ class _Chunks:
                 break
             parts.append(data)
             if self._take(2) != b"\r\n":
-                raise S3Fault("IncompleteBody", "a chunk does not end where its size says")
+                raise S3Error("IncompleteBody", "a chunk does not end where its size says")
         return b"".join(parts), self._trailer()
 
     def _chunk_header(self) -> tuple[int, str]:
         line = self._line(MAX_S3_CHUNK_HEADER_BYTES)
         size, _, extension = line.partition(b";")
         if not _SIZE.fullmatch(size):
-            raise S3Fault("IncompleteBody", "a chunk has no valid size")
+            raise S3Error("IncompleteBody", "a chunk has no valid size")
         name, _, signature = extension.strip().partition(b"=")
         if self._is_signed and name != b"chunk-signature":
-            raise S3Fault("SignatureDoesNotMatch", "a chunk has no signature")
+            raise S3Error("SignatureDoesNotMatch", "a chunk has no signature")
         return int(size, 16), signature.decode("latin-1")
 
     def _trailer(self) -> dict[str, str]:
@@ -131,15 +131,15 @@ class _Chunks:
                 continue
             content += f"{name.lower()}:{value.strip()}\n".encode("latin-1")
             if len(content) > MAX_S3_TRAILER_BYTES:
-                raise S3Fault("InvalidRequest", "the trailer is too long")
+                raise S3Error("InvalidRequest", "the trailer is too long")
             found[name.lower()] = value.strip()
         if content and self._is_signed:
-            raise S3Fault("SignatureDoesNotMatch", "the trailer has no signature")
+            raise S3Error("SignatureDoesNotMatch", "the trailer has no signature")
         announced = {name.strip().lower() for name in self._rules.headers.get("x-amz-trailer", "").split(",")} - {""}
         if set(found) != announced:
-            raise S3Fault("InvalidRequest", "the trailer does not have the headers that x-amz-trailer announces")
+            raise S3Error("InvalidRequest", "the trailer does not have the headers that x-amz-trailer announces")
         if found and not self._has_trailer:
-            raise S3Fault("InvalidRequest", "a body of this kind has no trailer")
+            raise S3Error("InvalidRequest", "a body of this kind has no trailer")
         return found
 
     def _check_signature(self, kind: str, signature: str, content: str) -> None:
@@ -148,13 +148,13 @@ class _Chunks:
         key = signing_key(self._rules.secret, credential.scope_date, credential.region)
         expected = hmac.new(key, signed.encode(), sha256).hexdigest()
         if not hmac.compare_digest(expected.encode(), signature.encode("latin-1", "replace")):
-            raise S3Fault("SignatureDoesNotMatch", "a chunk was changed after it was signed")
+            raise S3Error("SignatureDoesNotMatch", "a chunk was changed after it was signed")
         self._previous = expected
 
     def _line(self, limit: int) -> bytes:
         end = self._received.find(b"\r\n", self._at, self._at + limit + 2)
         if end < 0:
-            raise S3Fault("IncompleteBody", "the body ends inside a line of its chunks")
+            raise S3Error("IncompleteBody", "the body ends inside a line of its chunks")
         line = self._received[self._at : end]
         self._at = end + 2
         return line
@@ -162,7 +162,7 @@ class _Chunks:
     def _take(self, size: int) -> bytes:
         data = self._received[self._at : self._at + size]
         if len(data) != size:
-            raise S3Fault("IncompleteBody", "the body ends inside a chunk")
+            raise S3Error("IncompleteBody", "the body ends inside a chunk")
         self._at += size
         return data
 
@@ -180,9 +180,9 @@ def _check_checksums(content: bytes, expected: Mapping[str, str]) -> None:
         try:
             wanted = base64.b64decode(value, validate=True)
         except (Base64Error, ValueError):
-            raise S3Fault("InvalidRequest", f"the header {name} is not base64") from None
+            raise S3Error("InvalidRequest", f"the header {name} is not base64") from None
         if compute(content) != wanted:
-            raise S3Fault("BadDigest", f"the body does not match {name}")
+            raise S3Error("BadDigest", f"the body does not match {name}")
 
 
 def _reflected(data: bytes, polynomial: int, width: int) -> bytes:

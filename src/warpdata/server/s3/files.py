@@ -16,7 +16,7 @@ from warpdata.kinds.artifacts import Artifact, Member
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.catalog import is_dataset_id
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.grants import KeyRight, KnownKey
 from warpdata.server.s3.layout import INBOX, PLATFORM_ROOT, SNAPSHOT, FileKey, parse_key
 from warpdata.server.s3.listing import CommonPrefix, KeyDirectory, KeyTree, KeyWindow, ListedKey
@@ -67,7 +67,7 @@ class BucketFiles:
         return any(key.sees(f"{bucket}/{name}") for name in self.versions.datasets(bucket))
 
     def find(self, key: KnownKey, bucket: str, name: str) -> GatewayObject:
-        """Return an object. Raise `S3Fault` if the bucket or the object is not there for this key."""
+        """Return an object. Raise `S3Error` if the bucket or the object is not there for this key."""
         wanted = parse_key(bucket, name)
         try:
             if wanted is None or not key.may(KeyRight.RO, wanted.dataset_id, wanted.ref):
@@ -329,5 +329,5 @@ def _parts(opened: BinaryIO, span: range) -> Iterator[bytes]:
             yield data
 
 
-def _no_key(name: str) -> S3Fault:
-    return S3Fault("NoSuchKey", f"there is no object {name[:200]!r}, or this key may not read it")
+def _no_key(name: str) -> S3Error:
+    return S3Error("NoSuchKey", f"there is no object {name[:200]!r}, or this key may not read it")

@@ -93,6 +93,7 @@ class KnownKey:
     secret: str
     grant: S3Grant
     author: str
+    ip: str
     allows: Callable[[KeyRight, str], bool]
 
     def may(self, right: KeyRight, dataset_id: str, ref: str) -> bool:
@@ -125,7 +126,7 @@ class SingleKey:
     def find(self, access_key: str, ip: str) -> KnownKey | None:
         if not hmac.compare_digest(access_key.encode(), self.access_key.encode()):
             return None
-        return KnownKey(self.access_key, self.secret, self.grant, self.access_key, lambda _right, _dataset: True)
+        return KnownKey(self.access_key, self.secret, self.grant, self.access_key, ip, lambda _right, _dataset: True)
 
 
 def new_access_key(random_bits: int) -> str:

@@ -14,7 +14,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 
 from warpdata.server.byte_ranges import parse_range
 from warpdata.server.media_types import is_active, media_type
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.files import GatewayObject
 from warpdata.server.s3.sigv4 import S3Request
 
@@ -81,7 +81,7 @@ def _span(found: GatewayObject, headers: Mapping[str, str]) -> tuple[range, bool
         return whole, False
     span = parse_range(wanted, found.size_bytes)
     if not span:
-        raise S3Fault("InvalidRange", f"the range {wanted} is not within the {found.size_bytes} bytes of the object")
+        raise S3Error("InvalidRange", f"the range {wanted} is not within the {found.size_bytes} bytes of the object")
     return span, True
 
 
@@ -91,7 +91,7 @@ def _is_wanted(found: GatewayObject, headers: Mapping[str, str]) -> bool:
     modified = found.modified.replace(microsecond=0)
     is_expected = _names(expected, found.etag) if expected is not None else since is None or modified <= since
     if not is_expected:
-        raise S3Fault("PreconditionFailed", "the object is not the one that the request expects")
+        raise S3Error("PreconditionFailed", "the object is not the one that the request expects")
     known, since = headers.get("if-none-match"), _time(headers.get("if-modified-since"))
     if known is not None:
         return not _names(known, found.etag)
@@ -127,6 +127,6 @@ def _chosen_headers(request: S3Request) -> dict[str, str]:
         if value is None:
             continue
         if not _VALUE.fullmatch(value):
-            raise S3Fault("InvalidArgument", f"{name} is not a header value of printable ASCII")
+            raise S3Error("InvalidArgument", f"{name} is not a header value of printable ASCII")
         chosen[header] = value
     return chosen

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from warpdata.limits import MAX_S3_KEY_BYTES
 from warpdata.server.s3.answers import ListingAnswer, bucket_list, listing_document, location_document
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.files import BucketFiles, BucketView
 from warpdata.server.s3.grants import KeyRing, KnownKey
 from warpdata.server.s3.listing import list_page, successor
@@ -63,13 +63,13 @@ def parse_path(raw_path: bytes, root: str) -> ObjectPath:
     try:
         path = unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError:
-        raise S3Fault("InvalidURI", "the path is not UTF-8") from None
+        raise S3Error("InvalidURI", "the path is not UTF-8") from None
     below = path[len(root) :] if path.startswith(f"{root}/") else "/" if path == root else None
     if below is None:
-        raise S3Fault("InvalidURI", f"the gateway is at {root}/")
+        raise S3Error("InvalidURI", f"the gateway is at {root}/")
     bucket, _, key = below[1:].partition("/")
     if len(key.encode()) > MAX_S3_KEY_BYTES:
-        raise S3Fault("KeyTooLongError", f"the key is longer than {MAX_S3_KEY_BYTES} bytes")
+        raise S3Error("KeyTooLongError", f"the key is longer than {MAX_S3_KEY_BYTES} bytes")
     return ObjectPath(bucket, key)
 
 
@@ -81,14 +81,14 @@ class RequestHandler:
     keys: KeyRing
 
     def authenticate(self, request: S3Request, root: str, ip: str) -> Signed:
-        """Return the request with the key that signed it. Raise `S3Fault` if it is not signed as it must be."""
+        """Return the request with the key that signed it. Raise `S3Error` if it is not signed as it must be."""
         path = parse_path(request.raw_path, root)
         credential = parse_credential(request)
         if credential is None:
-            raise S3Fault("AccessDenied", "the request is not signed")
+            raise S3Error("AccessDenied", "the request is not signed")
         key = self.keys.find(credential.access_key, ip)
         if key is None:
-            raise S3Fault("InvalidAccessKeyId", "there is no such access key; it may have expired or been revoked")
+            raise S3Error("InvalidAccessKeyId", "there is no such access key; it may have expired or been revoked")
         verify(request, credential, key.secret, self.files.session.clock())
         return Signed(request, path, credential, key)
 
@@ -96,7 +96,7 @@ class RequestHandler:
         """Answer a request without a body."""
         request, path = signed.request, signed.path
         if request.method not in ("GET", "HEAD"):
-            raise S3Fault("MethodNotAllowed", f"{request.method} is not possible here; versions do not change")
+            raise S3Error("MethodNotAllowed", f"{request.method} is not possible here; versions do not change")
         if not path.bucket:
             return S3Answer(200, _XML, bucket_list(self.files.buckets(signed.key)))
         if path.key:
@@ -107,12 +107,12 @@ class RequestHandler:
     def _answer_bucket(self, signed: Signed) -> S3Answer:
         request, bucket = signed.request, signed.path.bucket
         if not self.files.sees_bucket(signed.key, bucket):
-            raise S3Fault("NoSuchBucket", f"there is no bucket {bucket[:80]!r}, or this key may not read it")
+            raise S3Error("NoSuchBucket", f"there is no bucket {bucket[:80]!r}, or this key may not read it")
         if request.method == "HEAD":
             return S3Answer(200, {**_XML, "x-amz-bucket-region": REGION})
         for name, code in _SUBRESOURCES.items():
             if name in request.query:
-                raise S3Fault(code, f"the bucket has no {name}")
+                raise S3Error(code, f"the bucket has no {name}")
         if "location" in request.query:
             return S3Answer(200, _XML, location_document())
         for name, element in _EMPTY_SETTINGS.items():
@@ -120,7 +120,7 @@ class RequestHandler:
                 return S3Answer(200, _XML, f"<{element}/>".encode())
         for name in _UNSUPPORTED:
             if name in request.query:
-                raise S3Fault("NotImplemented", f"?{name} is not supported")
+                raise S3Error("NotImplemented", f"?{name} is not supported")
         return S3Answer(200, _XML, self._list(signed))
 
     def _list(self, signed: Signed) -> bytes:
@@ -129,7 +129,7 @@ class RequestHandler:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         encoding, limit = query.get("encoding-type"), _limit(query.get("max-keys"))
         if encoding not in (None, "url"):
-            raise S3Fault("InvalidArgument", f"encoding-type {encoding[:20]!r} is not known")
+            raise S3Error("InvalidArgument", f"encoding-type {encoding[:20]!r} is not known")
         token = query.get("continuation-token", "") if is_second else ""
         marker = query.get("start-after" if is_second else "marker", "")
         view = BucketView(self.files, signed.key, signed.path.bucket)
@@ -158,17 +158,17 @@ class RequestHandler:
 
 def _check_object_query(query: Mapping[str, str]) -> None:
     if "tagging" in query:
-        raise S3Fault("NoSuchTagSet", "the object has no tags")
+        raise S3Error("NoSuchTagSet", "the object has no tags")
     for name in (*_UNSUPPORTED, "attributes", "versionId"):
         if name in query:
-            raise S3Fault("NotImplemented", f"?{name} is not supported")
+            raise S3Error("NotImplemented", f"?{name} is not supported")
 
 
 def _limit(text: str | None) -> int:
     if text is None or text == "":
         return _PAGE
     if not (text.isascii() and text.isdecimal() and len(text) < 11):
-        raise S3Fault("InvalidArgument", "max-keys is not a number")
+        raise S3Error("InvalidArgument", "max-keys is not a number")
     return min(int(text), _PAGE)
 
 
@@ -199,7 +199,7 @@ def _open_token(token: str, signed: Signed) -> tuple[str, dict[tuple[str, str], 
         data = b""
     claims = data[_MAC_BYTES:]
     if not hmac.compare_digest(data[:_MAC_BYTES], _mac(claims, signed)):
-        raise S3Fault("InvalidArgument", "the continuation token is not one of this bucket and key")
+        raise S3Error("InvalidArgument", "the continuation token is not one of this bucket and key")
     following, pins = json.loads(claims)
     return following, {(dataset_id, ref): version for dataset_id, ref, version in pins}
 

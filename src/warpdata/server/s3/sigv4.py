@@ -16,7 +16,7 @@ from hashlib import sha256
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from warpdata.limits import MAX_S3_QUERY_BYTES, MAX_S3_QUERY_PAIRS, MAX_SIGNED_URL_S
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 
 __all__ = ["UNSIGNED", "Credential", "S3Request", "parse_credential", "signing_key", "verify"]
 
@@ -53,10 +53,10 @@ class S3Request:
     def pairs(self) -> Sequence[tuple[bytes, bytes]]:
         """The query, decoded. A plus is a plus, as in every signature."""
         if len(self.raw_query) > MAX_S3_QUERY_BYTES:
-            raise S3Fault("InvalidURI", f"the query is longer than {MAX_S3_QUERY_BYTES:,} bytes")
+            raise S3Error("InvalidURI", f"the query is longer than {MAX_S3_QUERY_BYTES:,} bytes")
         parts = [part.partition(b"=") for part in self.raw_query.split(b"&") if part]
         if len(parts) > MAX_S3_QUERY_PAIRS:
-            raise S3Fault("InvalidURI", f"the query has more than {MAX_S3_QUERY_PAIRS} parameters")
+            raise S3Error("InvalidURI", f"the query has more than {MAX_S3_QUERY_PAIRS} parameters")
         return [(unquote_to_bytes(name), unquote_to_bytes(value)) for name, _, value in parts]
 
     @functools.cached_property
@@ -68,9 +68,9 @@ class S3Request:
                 text = name.decode()
                 found_value = value.decode()
             except UnicodeDecodeError:
-                raise S3Fault("InvalidURI", "the query is not UTF-8") from None
+                raise S3Error("InvalidURI", "the query is not UTF-8") from None
             if text in found:
-                raise S3Fault("InvalidArgument", f"the parameter {text[:80]!r} is there twice")
+                raise S3Error("InvalidArgument", f"the parameter {text[:80]!r} is there twice")
             found[text] = found_value
         return found
 
@@ -103,14 +103,14 @@ def parse_credential(request: S3Request) -> Credential | None:
     header = request.headers.get("authorization")
     is_presigned = b"X-Amz-Signature" in request.raw_query or b"X-Amz-Algorithm" in request.raw_query
     if header is not None and is_presigned:
-        raise S3Fault("InvalidArgument", "the request is signed both in a header and in its query; send one of them")
+        raise S3Error("InvalidArgument", "the request is signed both in a header and in its query; send one of them")
     if header is not None:
         return _from_header(request, header)
     return _from_query(request) if is_presigned else None
 
 
 def verify(request: S3Request, credential: Credential, secret: str, now: datetime) -> None:
-    """Return if the signature was made with this secret, for this request, and is in time. Raise `S3Fault` if not."""
+    """Return if the signature was made with this secret, for this request, and is in time. Raise `S3Error` if not."""
     _check_time(credential, now)
     _check_headers(request, credential)
     canonical = _canonical_request(request, credential)
@@ -118,7 +118,7 @@ def verify(request: S3Request, credential: Credential, secret: str, now: datetim
     key = signing_key(secret, credential.scope_date, credential.region)
     expected = hmac.new(key, signed.encode(), sha256).hexdigest()
     if not hmac.compare_digest(expected, credential.signature):
-        raise S3Fault(
+        raise S3Error(
             "SignatureDoesNotMatch",
             "the signature does not match the request; check the secret key, and that no proxy changes path or Host",
         )
@@ -136,15 +136,15 @@ def signing_key(secret: str, scope_date: str, region: str) -> bytes:
 def _from_header(request: S3Request, header: str) -> Credential:
     algorithm, _, rest = header.partition(" ")
     if algorithm != _ALGORITHM:
-        raise S3Fault("InvalidRequest", f"the request is not signed with {_ALGORITHM}; configure signature version 4")
+        raise S3Error("InvalidRequest", f"the request is not signed with {_ALGORITHM}; configure signature version 4")
     members = dict(part.strip().partition("=")[::2] for part in rest.split(","))
     if set(members) != {"Credential", "SignedHeaders", "Signature"}:
-        raise S3Fault("AuthorizationHeaderMalformed", "the header needs Credential, SignedHeaders and Signature")
+        raise S3Error("AuthorizationHeaderMalformed", "the header needs Credential, SignedHeaders and Signature")
     if "x-amz-security-token" in request.headers:
-        raise S3Fault("InvalidToken", "keys of this gateway have no session token")
+        raise S3Error("InvalidToken", "keys of this gateway have no session token")
     payload = request.headers.get("x-amz-content-sha256", "")
     if not _PAYLOAD.fullmatch(payload):
-        raise S3Fault("InvalidRequest", "the header x-amz-content-sha256 is missing or malformed")
+        raise S3Error("InvalidRequest", "the header x-amz-content-sha256 is missing or malformed")
     stamp = request.headers.get("x-amz-date", "")
     return _credential(
         (members["Credential"], members["SignedHeaders"], members["Signature"]),
@@ -157,18 +157,18 @@ def _from_query(request: S3Request) -> Credential:
     query, code = request.query, "AuthorizationQueryParametersError"
     missing = [name for name in _SIGNED_PARAMETERS if name not in query]
     if missing:
-        raise S3Fault(code, f"the query has no {missing[0]}")
+        raise S3Error(code, f"the query has no {missing[0]}")
     if query["X-Amz-Algorithm"] != _ALGORITHM:
-        raise S3Fault(code, f"X-Amz-Algorithm is not {_ALGORITHM}")
+        raise S3Error(code, f"X-Amz-Algorithm is not {_ALGORITHM}")
     if "X-Amz-Security-Token" in query:
-        raise S3Fault("InvalidToken", "keys of this gateway have no session token")
+        raise S3Error("InvalidToken", "keys of this gateway have no session token")
     expires = query["X-Amz-Expires"]
     is_number = expires.isascii() and expires.isdecimal() and len(expires) < 10
     if not is_number or not 1 <= int(expires) <= MAX_SIGNED_URL_S:
-        raise S3Fault(code, f"X-Amz-Expires is not a number of seconds within 1 … {MAX_SIGNED_URL_S}")
+        raise S3Error(code, f"X-Amz-Expires is not a number of seconds within 1 … {MAX_SIGNED_URL_S}")
     payload = query.get("X-Amz-Content-Sha256") or request.headers.get("x-amz-content-sha256", UNSIGNED)
     if not _PAYLOAD.fullmatch(payload):
-        raise S3Fault(code, "x-amz-content-sha256 is malformed")
+        raise S3Error(code, "x-amz-content-sha256 is malformed")
     return _credential(
         (query["X-Amz-Credential"], query["X-Amz-SignedHeaders"], query["X-Amz-Signature"]),
         (query["X-Amz-Date"], payload, int(expires)),
@@ -181,33 +181,33 @@ def _credential(named: tuple[str, str, str], about: tuple[str, str, int | None],
     (identity, headers, signature), (stamp, payload, expires) = named, about
     parts = identity.split("/")
     if len(parts) != 5 or parts[3:] != ["s3", "aws4_request"] or not _REGION.fullmatch(parts[2]):
-        raise S3Fault(code, "the credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request")
+        raise S3Error(code, "the credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request")
     if not _ACCESS_KEY.fullmatch(parts[0]):
-        raise S3Fault("InvalidAccessKeyId", "there is no such access key")
+        raise S3Error("InvalidAccessKeyId", "there is no such access key")
     if not _TIME.fullmatch(stamp):
-        raise S3Fault("AccessDenied", "the request has no valid X-Amz-Date")
+        raise S3Error("AccessDenied", "the request has no valid X-Amz-Date")
     try:
         time = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise S3Fault("AccessDenied", "X-Amz-Date is not a time") from None
+        raise S3Error("AccessDenied", "X-Amz-Date is not a time") from None
     if parts[1] != stamp[:8]:
-        raise S3Fault(code, "the credential is of another day than X-Amz-Date")
+        raise S3Error(code, "the credential is of another day than X-Amz-Date")
     names = tuple(headers.split(";"))
     if list(names) != sorted(set(names)) or not all(_HEADER_NAME.fullmatch(name) for name in names):
-        raise S3Fault(code, "SignedHeaders is not a sorted list of names in lower case")
+        raise S3Error(code, "SignedHeaders is not a sorted list of names in lower case")
     if not _SIGNATURE.fullmatch(signature):
-        raise S3Fault("SignatureDoesNotMatch", "the signature is not 64 hex digits")
+        raise S3Error("SignatureDoesNotMatch", "the signature is not 64 hex digits")
     return Credential(parts[0], parts[1], parts[2], names, signature, time, payload, expires)
 
 
 def _check_time(credential: Credential, now: datetime) -> None:
     if credential.time - now > _MAX_SKEW:
-        raise S3Fault("RequestTimeTooSkewed", "the request was signed in the future; set the clock of the client")
+        raise S3Error("RequestTimeTooSkewed", "the request was signed in the future; set the clock of the client")
     if credential.expires_s is None:
         if now - credential.time > _MAX_SKEW:
-            raise S3Fault("RequestTimeTooSkewed", "the request was signed too long ago; set the clock of the client")
+            raise S3Error("RequestTimeTooSkewed", "the request was signed too long ago; set the clock of the client")
     elif now >= credential.time + timedelta(seconds=credential.expires_s):
-        raise S3Fault("AccessDenied", "Request has expired")
+        raise S3Error("AccessDenied", "Request has expired")
 
 
 def _check_headers(request: S3Request, credential: Credential) -> None:
@@ -215,10 +215,10 @@ def _check_headers(request: S3Request, credential: Credential) -> None:
     needed = {"host"} | {name for name in request.headers if name.startswith("x-amz-")}
     unsigned = sorted(needed - set(credential.signed_headers))
     if unsigned:
-        raise S3Fault("AccessDenied", f"the header {unsigned[0]} is not signed")
+        raise S3Error("AccessDenied", f"the header {unsigned[0]} is not signed")
     missing = [name for name in credential.signed_headers if name not in request.headers]
     if missing:
-        raise S3Fault("SignatureDoesNotMatch", f"the signed header {missing[0]} did not arrive")
+        raise S3Error("SignatureDoesNotMatch", f"the signed header {missing[0]} did not arrive")
 
 
 def _canonical_request(request: S3Request, credential: Credential) -> bytes:

@@ -12,7 +12,7 @@ from warpdata.collections import FILES, HEAD, Collection, Inbox, InboxSource, is
 from warpdata.errors import AlreadyExistsError, BadInputError, NotFoundError
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.server.s3.chunked import BodyRules, decode_body
-from warpdata.server.s3.faults import S3Fault
+from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.files import BucketFiles
 from warpdata.server.s3.grants import KeyRight, KnownKey
 from warpdata.server.s3.layout import INBOX, FileKey, parse_key
@@ -41,26 +41,26 @@ class UploadHandler:
     on_write: OnWrite = ignore_write
 
     def check(self, signed: Signed) -> FileKey:
-        """Return what an upload names, before its body is read. Raise `S3Fault` if it is refused."""
+        """Return what an upload names, before its body is read. Raise `S3Error` if it is refused."""
         path, headers = signed.path, signed.request.headers
         if "x-amz-copy-source" in headers or "uploadId" in signed.request.query:
-            raise S3Fault(
+            raise S3Error(
                 "NotImplemented", "copies and uploads in parts are not supported; send the file in one request"
             )
         wanted = parse_key(path.bucket, path.key) if path.key else None
         if wanted is None or not signed.key.may(KeyRight.RO, wanted.dataset_id, wanted.ref):
-            raise S3Fault(
+            raise S3Error(
                 "NoSuchBucket" if wanted is None else "NoSuchKey", "there is no such place, or not for this key"
             )
         folder, slash, name = wanted.path.partition("/")
         right = KeyRight.INBOX if folder == INBOX else KeyRight.HEAD
         is_possible = bool(slash and name) and (folder == INBOX or (folder == FILES and wanted.ref == HEAD))
         if not is_possible:
-            raise S3Fault(
+            raise S3Error(
                 "AccessDenied", "versions do not change; labels go to NAME/REF/inbox/, images to NAME/HEAD/images/"
             )
         if not signed.key.may(right, wanted.dataset_id, wanted.ref):
-            raise S3Fault("AccessDenied", f"this key has not the right {right.value!r} here")
+            raise S3Error("AccessDenied", f"this key has not the right {right.value!r} here")
         return wanted
 
     def receive(self, signed: Signed, wanted: FileKey, received: bytes) -> S3Answer:
@@ -69,9 +69,9 @@ class UploadHandler:
         try:
             version = self.files.versions.open(wanted.dataset_id, wanted.ref)
         except (NotFoundError, BadInputError) as error:
-            raise S3Fault("NoSuchKey", f"there is no version {wanted.ref[:80]!r}") from error
+            raise S3Error("NoSuchKey", f"there is no version {wanted.ref[:80]!r}") from error
         if not is_collection(version.dataset):
-            raise S3Fault("AccessDenied", f"{wanted.dataset_id} is not a collection, so nothing is received for it")
+            raise S3Error("AccessDenied", f"{wanted.dataset_id} is not a collection, so nothing is received for it")
         folder, _, name = wanted.path.partition("/")
         if folder == INBOX:
             self._receive_label(signed, version, name, content)
@@ -82,7 +82,7 @@ class UploadHandler:
     def _receive_label(self, signed: Signed, version: GatewayVersion, name: str, content: bytes) -> None:
         inbox = Inbox(self.files.session, version.id)
         if _is_create_only(signed) and inbox.find(version.ref, name) is not None:
-            raise S3Fault("PreconditionFailed", f"there is a file {name!r} in the inbox already")
+            raise S3Error("PreconditionFailed", f"there is a file {name!r} in the inbox already")
         source = InboxSource(signed.key.author, signed.key.access_key, signed.credential.time, _nonce(signed))
         kind = signed.request.headers.get("content-type", _DEFAULT_TYPE)[:128]
         if inbox.receive(version.found, version.ref, name, content, source, kind):
@@ -96,7 +96,7 @@ class UploadHandler:
             with collection.changes(f"add {path}", author=signed.key.author, key=key) as change:
                 change.add(path, content, replace=not _is_create_only(signed))
         except AlreadyExistsError as error:
-            raise S3Fault("PreconditionFailed", error.message) from error
+            raise S3Error("PreconditionFailed", error.message) from error
         self.files.versions.forget(wanted.dataset_id)
         self.on_write(signed.key, wanted.dataset_id, "add-image", {"path": path, "version": change.version or ""})
 
@@ -104,7 +104,7 @@ class UploadHandler:
 def _is_create_only(signed: Signed) -> bool:
     condition = signed.request.headers.get("if-none-match")
     if condition not in (None, "*"):
-        raise S3Fault("NotImplemented", "the only condition of an upload is If-None-Match: *")
+        raise S3Error("NotImplemented", "the only condition of an upload is If-None-Match: *")
     return condition is not None
 
 

@@ -15,7 +15,7 @@ from warpdata.errors import (
     WarpError,
 )
 
-__all__ = ["S3Fault", "fault_of"]
+__all__ = ["S3Error", "s3_error_of"]
 
 _LOG = logging.getLogger("warpdata.server.s3")
 _STATUS = {
@@ -53,7 +53,7 @@ _STATUS = {
 }
 
 
-class S3Fault(Exception):
+class S3Error(Exception):
     """A request that is refused. `code` is one that S3 has, so that clients treat it as they do there."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -63,23 +63,23 @@ class S3Fault(Exception):
         self.status = _STATUS[code]
 
 
-def fault_of(error: Exception) -> S3Fault:
+def s3_error_of(error: Exception) -> S3Error:
     """Return the fault for an error of the library. What clients may not see goes to the log."""
-    if isinstance(error, S3Fault):
+    if isinstance(error, S3Error):
         return error
     if isinstance(error, NotFoundError):
-        return S3Fault("NoSuchKey", error.message)
+        return S3Error("NoSuchKey", error.message)
     if isinstance(error, LimitExceededError):
-        return S3Fault("EntityTooLarge", error.message)
+        return S3Error("EntityTooLarge", error.message)
     if isinstance(error, BadInputError):
-        return S3Fault("InvalidArgument", error.message)
+        return S3Error("InvalidArgument", error.message)
     if isinstance(error, DeniedError):
-        return S3Fault("AccessDenied", error.message)
+        return S3Error("AccessDenied", error.message)
     if isinstance(error, ConflictError):
-        return S3Fault("OperationAborted", error.message)
+        return S3Error("OperationAborted", error.message)
     _LOG.error("a request failed: %s", error, exc_info=None if isinstance(error, WarpError) else error)
     if isinstance(error, StorageError):
-        return S3Fault("ServiceUnavailable", "the store cannot answer now")
+        return S3Error("ServiceUnavailable", "the store cannot answer now")
     if isinstance(error, CorruptError):
-        return S3Fault("InternalError", "the stored bytes are not those that were published")
-    return S3Fault("InternalError", "the gateway failed; its log has the reason")
+        return S3Error("InternalError", "the stored bytes are not those that were published")
+    return S3Error("InternalError", "the gateway failed; its log has the reason")
