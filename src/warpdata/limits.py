@@ -111,6 +111,19 @@ MAX_TRAINING_TEXT_LENGTH = 256
 MAX_PURGED_PATHS = 256
 """Paths that have the content of one purge."""
 
+# S3 gateway (docs/specs/gateway.md)
+MAX_S3_KEY_BYTES = 8 * KIB
+MAX_S3_KEY_DAYS = 3660
+MAX_S3_QUERY_BYTES = 16 * KIB
+MAX_S3_QUERY_PAIRS = 100
+MAX_S3_CHUNK_HEADER_BYTES = 1 * KIB
+MAX_S3_TRAILER_BYTES = 8 * KIB
+MAX_S3_BODY_BYTES = 64 * MIB
+"""One upload, before it is decoded. Larger files come by `warp publish` and the uploads of the service."""
+MAX_INBOX_BODY_BYTES = 8 * MIB
+MAX_INBOX_NAME_LENGTH = 512
+MAX_VIRTUAL_FILE_BYTES = 1 * GIB
+
 # Streams (docs/specs/streaming.md)
 MAX_SHUFFLE_BLOCKS = 2**24
 MAX_SHUFFLE_SIZE = 2**53 - 1

@@ -8,6 +8,7 @@ from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
+from warpdata.collections.inbox import Inbox, InboxEntry, InboxFile, InboxSource
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.platform_format import annotation_members, parse_annotation
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
@@ -35,6 +36,10 @@ __all__ = [
     "Comparison",
     "ErasureReceipt",
     "Impact",
+    "Inbox",
+    "InboxEntry",
+    "InboxFile",
+    "InboxSource",
     "IntegrityReport",
     "Keypoints",
     "Label",

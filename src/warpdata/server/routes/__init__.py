@@ -17,6 +17,7 @@ from warpdata.server.routes import (
     purges,
     refs,
     removal,
+    s3_keys,
     samples,
     session,
     sql,
@@ -46,6 +47,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     events.router,
     tokens.router,
+    s3_keys.router,
     audit.router,
 )
 """Routers under `API_PREFIX`."""
