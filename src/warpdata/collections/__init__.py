@@ -3,7 +3,6 @@
 A domain without SQL or HTTP, over a directory or a bucket. docs/specs/collections.md is the normative text.
 """
 
-from warpdata.collections.annotations import Annotation, Box, Keypoints, Label, Mask, Polygon
 from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
@@ -16,10 +15,12 @@ from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
+from warpdata.collections.stored_labels import label_set
 from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
+from warpdata.formats.labels import Annotation, Box, Keypoints, Label, Mask, Polygon
 
 __all__ = [
     "FILES",
@@ -58,5 +59,6 @@ __all__ = [
     "collection",
     "create_collection",
     "is_collection",
+    "label_set",
     "parse_annotation",
 ]
