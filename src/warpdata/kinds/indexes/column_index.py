@@ -24,7 +24,7 @@ from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.indexes.opened_index import OpenedIndex
 from warpdata.kinds.indexes.segment_rows import PlacedSource, SegmentRows, place_sources
 from warpdata.kinds.tables import IndexedTable
-from warpdata.primitives.bitmaps import range_bitmap
+from warpdata.primitives.bitmaps import range_bitmap, unite
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.query import Compare, Contains, IsNull, Leaf, LeafRows, Match, value_key
 from warpdata.repository.manifest import Shard
@@ -95,16 +95,12 @@ class ColumnIndex:
 
     def rows(self, leaf: Leaf) -> LeafRows | None:
         """Look up the rows of the table. None if no segment can be read."""
-        from pyroaring import BitMap
-
-        true, null, covered = BitMap(), BitMap(), BitMap()
+        parts: list[tuple[BitMap, BitMap, BitMap]] = []
         for opened in list(self._segments):
             found = self._guard(opened, partial(_look_up, opened.segment, leaf))
-            if found is None:
-                continue
-            true |= opened.rows.to_table(found[0])
-            null |= opened.rows.to_table(found[1])
-            covered |= opened.rows.covered()
+            if found is not None:
+                parts.append((*map(opened.rows.to_table, found), opened.rows.covered))
+        true, null, covered = (unite(bitmaps) for bitmaps in zip(*parts, strict=True)) if parts else (None,) * 3
         return LeafRows(true, null, covered) if covered else None
 
     def values(self) -> list[tuple[Any, BitMap]] | None:
@@ -121,7 +117,7 @@ class ColumnIndex:
             for value, rows in values or ():
                 key = value_key(value)
                 found[key] = found.get(key, BitMap()) | opened.rows.to_table(rows)
-            covered += len(opened.rows.covered()) if values is not None else 0
+            covered += len(opened.rows.covered) if values is not None else 0
         return list(found.items()) if covered == self._table.entry.shards.row_count else None
 
     def _open(self) -> list[_OpenSegment]:
