@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -24,8 +25,9 @@ from warpdata.formats.indexes import Segment
 from warpdata.formats.parquet import ShardOpener
 from warpdata.formats.search import VECTOR_KINDS, BlockCache, TextSegment, VectorSegment
 from warpdata.kinds import VersionContext
-from warpdata.kinds.indexes import INDEXES, OpenedIndex, Parameters, PlacedSource, place_sources
+from warpdata.kinds.indexes import INDEXES, IndexEntry, OpenedIndex, Parameters, PlacedSource, place_sources
 from warpdata.kinds.tables import IndexedTable, Table
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Shard
 from warpdata.repository.rows import RowSelection
@@ -138,12 +140,17 @@ class SearchIndexes:
                 self._texts[found.name] = SearchIndex(found, table, self._open_text, self.memory)
             return self._texts[found.name]
 
+    @cached_property
+    def _entries(self) -> list[tuple[str, IndexEntry]]:
+        """The indexes of this release, by name."""
+        out = []
+        for name, payload in sorted(self._version.manifest.indexes.items()):
+            with suppress(UnsupportedError, ManifestCorruptedError):  # one of another release has no effect
+                out.append((name, INDEXES.parse(name, payload)))
+        return out
+
     def _find(self, kinds: Sequence[str], table: Table, column: str, parameters: Parameters) -> OpenedIndex | None:
-        for name in sorted(self._version.manifest.indexes):
-            try:
-                entry = INDEXES.parse(name, self._version.manifest.indexes[name])
-            except (UnsupportedError, ManifestCorruptedError):
-                continue  # an index of another release has no effect
+        for name, entry in self._entries:
             is_of_column = entry.kind in kinds and (entry.table, entry.column) == (table.name, column)
             if is_of_column and parameters.items() <= entry.parameters.items():
                 return INDEXES.open(self._version, name)
