@@ -67,7 +67,7 @@ class LeafPlan:
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows for which a predicate is certainly true, and those for which it is possibly true. They may not change."""
+    """The rows for which a predicate is certainly true, and those for which it possibly is. Neither may change."""
 
     certain: BitMap
     possible: BitMap

@@ -53,16 +53,29 @@ class SearchIndex(Generic[S]):
     """An index of one column, opened. Segments that turn out to be damaged are left out from then on."""
 
     def __init__(
-        self, index: OpenedIndex, table: Table, open_segment: Callable[[Shard, Segment], S], memory: BlockCache
+        self,
+        index: OpenedIndex,
+        table: Table,
+        open_segment: Callable[[Shard, Segment], S],
+        preload: Callable[[Shard], object],
+        memory: BlockCache,
     ) -> None:
+        """Open the segments. `preload` reads what opening them needs, while the directory is read."""
         self.name = index.name
         self.memory = memory
         self._index = index
         self._row_count = table.entry.shards.row_count
         parts = IndexedTable(table.entry, table.raw().schema(), table.opener, table.load_page)
-        self.segments: list[OpenSegment[S]] = self.guard(None, partial(self._open, parts, open_segment)) or []
+        opened = self.guard(None, partial(self._open, parts, open_segment, preload))
+        self.segments: list[OpenSegment[S]] = opened or []
 
-    def _open(self, table: IndexedTable, open_segment: Callable[[Shard, Segment], S]) -> list[OpenSegment[S]]:
+    def _open(
+        self,
+        table: IndexedTable,
+        open_segment: Callable[[Shard, Segment], S],
+        preload: Callable[[Shard], object],
+    ) -> list[OpenSegment[S]]:
+        self._index.load(preload)
         placed: dict[int, list[PlacedSource]] = {}
         column = self._index.entry.column
         for _, source in place_sources(table.entry, table.load_page, column, self._index.places):
@@ -127,8 +140,26 @@ class SearchIndexes:
             return None
         with self._lock:
             if found.name not in self._vectors:
-                self._vectors[found.name] = SearchIndex(found, table, self._open_vectors, self.memory)
+                self._vectors[found.name] = SearchIndex(
+                    found, table, self._open_vectors, lambda shard: self._segment(shard).head, self.memory
+                )
             return self._vectors[found.name]
+
+    def prepare(self, table: Table, column: str, metric: str) -> tuple[SelectedRows, SearchIndex[VectorSegment] | None]:
+        """Return `select` and `vectors`. An index that has to be opened is read while the filters are answered."""
+        found = self._find(VECTOR_KINDS, table, column, {"metric": metric})
+        if found is None or found.name in self._vectors or not table.filters:
+            return self.select(table), self.vectors(table, column, metric)
+
+        def open_with_members() -> SearchIndex[VectorSegment] | None:
+            index = self.vectors(table, column, metric)
+            for opened in () if index is None else list(index.segments):
+                index.guard(opened, opened.segment.load_members)
+            return index
+
+        with IO_POOL.executor() as executor:
+            opening = executor.submit(open_with_members)
+            return self.select(table), opening.result()
 
     def texts(self, table: Table, column: str) -> SearchIndex[TextSegment] | None:
         """Return an index of the words of a column; None if there is none."""
@@ -137,7 +168,7 @@ class SearchIndexes:
             return None
         with self._lock:
             if found.name not in self._texts:
-                self._texts[found.name] = SearchIndex(found, table, self._open_text, self.memory)
+                self._texts[found.name] = SearchIndex(found, table, self._open_text, self._files.open, self.memory)
             return self._texts[found.name]
 
     @cached_property
@@ -156,8 +187,11 @@ class SearchIndexes:
                 return INDEXES.open(self._version, name)
         return None
 
+    def _segment(self, shard: Shard) -> VectorSegment:
+        return VectorSegment(self._version.session.reader, shard, self.memory)
+
     def _open_vectors(self, shard: Shard, segment: Segment) -> VectorSegment:
-        opened = VectorSegment(self._version.session.reader, shard, self.memory)
+        opened = self._segment(shard)
         if opened.head.row_count != segment.row_count:
             raise CorruptError(f"segment {shard.hash} has {opened.head.row_count} rows, not {segment.row_count}")
         return opened
@@ -165,5 +199,7 @@ class SearchIndexes:
     def _open_text(self, shard: Shard, segment: Segment) -> TextSegment:
         if segment.entries is None or shard.footer is None:
             raise CorruptError(f"segment {shard.hash} has no footer or no count of entries")
-        file = self._files.open(Shard(shard.hash, shard.byte_size, segment.entries, shard.footer))
+        file = self._files.open(shard)
+        if file.layout.metadata.num_rows != segment.entries:
+            raise CorruptError(f"segment {shard.hash} has other entries than {segment.entries}")
         return TextSegment(file, segment)

@@ -95,13 +95,14 @@ class ColumnIndex:
 
     def rows(self, leaf: Leaf) -> LeafRows | None:
         """Look up the rows of the table. None if no segment can be read."""
-        parts: list[tuple[BitMap, BitMap, BitMap]] = []
-        for opened in list(self._segments):
+
+        def look_up(opened: _OpenSegment) -> LeafRows | None:
             found = self._guard(opened, partial(_look_up, opened.segment, leaf))
-            if found is not None:
-                parts.append((*map(opened.rows.to_table, found), opened.rows.covered))
-        true, null, covered = (unite(bitmaps) for bitmaps in zip(*parts, strict=True)) if parts else (None,) * 3
-        return LeafRows(true, null, covered) if covered else None
+            return None if found is None else LeafRows(*map(opened.rows.to_table, found), opened.rows.covered)
+
+        parts = [part for part in IO_POOL.map_all(look_up, list(self._segments)) if part is not None]
+        covered = unite([part.covered for part in parts])
+        return LeafRows(unite([p.true for p in parts]), unite([p.null for p in parts]), covered) if covered else None
 
     def values(self) -> list[tuple[Any, BitMap]] | None:
         """Return the rows of each value, with null as a value. None unless this is a bitmap index of all rows."""
@@ -122,6 +123,7 @@ class ColumnIndex:
 
     def _open(self) -> list[_OpenSegment]:
         """Open the segments that cover rows of the table, and have values of the type of the column."""
+        self._index.load(self._opener.open)
         placed: dict[int, list[PlacedSource]] = {}
         table, column = self._table, self._index.entry.column
         for _, source in place_sources(table.entry, table.load_page, column, self._index.places):
@@ -145,7 +147,11 @@ class ColumnIndex:
     def _open_file(self, shard: Shard, segment: Segment) -> ScalarSegment:
         if segment.entries is None or shard.footer is None:
             raise CorruptError(f"segment {shard.hash} has no footer or no count of entries")
-        file = self._opener.open(Shard(shard.hash, shard.byte_size, segment.entries, shard.footer))
+        file = self._opener.open(shard)
+        if file.layout.metadata.num_rows != segment.entries:
+            raise CorruptError(
+                f"segment {shard.hash} has {file.layout.metadata.num_rows} entries, not {segment.entries}"
+            )
         return BitmapSegment(file, segment) if self.kind == "bitmap" else BtreeSegment(file, segment)
 
     def _guard(self, part: _OpenSegment | int | None, read: Callable[[], _T]) -> _T | None:
