@@ -50,14 +50,15 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def listening(app: Any) -> Iterator[str]:
+def listening(app: Any, **options: Any) -> Iterator[str]:
     """Yield the address of an application while it answers."""
-    server = _Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="off"))
+    config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off", **options)
+    server = _Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         assert server.is_listening.wait(30)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"http{'s' if config.is_ssl else ''}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()
