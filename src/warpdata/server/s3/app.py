@@ -78,14 +78,17 @@ class S3Gateway:
         assert scope["type"] == "http", "the gateway has no other protocol"
         started = perf_counter()
         request = _parse(scope)
+        body = _Body(request, receive)
         try:
-            answer = await self._answer(request, scope, receive)
+            answer = await self._answer(request, scope, body)
         except Exception as error:  # noqa: BLE001 - each has its answer
             answer = self._refuse(s3_error_of(error), request)
         self._on_answer(request.method, answer.status, perf_counter() - started)
+        if body.is_unread:  # a client that waits for "100 Continue" does not send it any more
+            answer = S3Answer(answer.status, {**answer.headers, "connection": "close"}, answer.body)
         await _send(answer, request.method, send)
 
-    async def _answer(self, request: S3Request, scope: Scope, receive: Receive) -> S3Answer:
+    async def _answer(self, request: S3Request, scope: Scope, body: _Body) -> S3Answer:
         if request.method == "OPTIONS":
             return _preflight(request)
         ip = scope["client"][0] if scope.get("client") else ""
@@ -93,8 +96,7 @@ class S3Gateway:
             return await anyio.to_thread.run_sync(self._read, request, ip)
         signed = await anyio.to_thread.run_sync(self._requests.authenticate, request, self._root, ip)
         wanted = self._uploads.check(signed)
-        body = await _receive_body(request, receive)
-        return await anyio.to_thread.run_sync(self._uploads.receive, signed, wanted, body)
+        return await anyio.to_thread.run_sync(self._uploads.receive, signed, wanted, await body.read())
 
     def _read(self, request: S3Request, ip: str) -> S3Answer:
         signed: Signed = self._requests.authenticate(request, self._root, ip)
@@ -128,21 +130,30 @@ def _preflight(request: S3Request) -> S3Answer:
     return S3Answer(200, headers)
 
 
-async def _receive_body(request: S3Request, receive: Receive) -> bytes:
-    """Return the body as it came. A body that is too long is refused as soon as that is known."""
-    announced = request.headers.get("content-length", "0")
-    if not announced.isdecimal() or int(announced) > MAX_S3_BODY_BYTES:
-        raise _too_large()
-    received = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise S3Error("IncompleteBody", "the connection was closed before the end of the body")
-        received += message.get("body", b"")
-        if len(received) > MAX_S3_BODY_BYTES:
+class _Body:
+    """The body of a request, read when somebody wants it."""
+
+    def __init__(self, request: S3Request, receive: Receive) -> None:
+        self._announced = request.headers.get("content-length", "0")
+        self._receive = receive
+        self.is_unread = self._announced != "0" or "transfer-encoding" in request.headers
+        """Bytes of it are on the connection, or will be."""
+
+    async def read(self) -> bytes:
+        """Return the body as it came. A body that is too long is refused as soon as that is known."""
+        if not self._announced.isdecimal() or int(self._announced) > MAX_S3_BODY_BYTES:
             raise _too_large()
-        if not message.get("more_body"):
-            return bytes(received)
+        received = bytearray()
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise S3Error("IncompleteBody", "the connection was closed before the end of the body")
+            received += message.get("body", b"")
+            if len(received) > MAX_S3_BODY_BYTES:
+                raise _too_large()
+            if not message.get("more_body"):
+                self.is_unread = False
+                return bytes(received)
 
 
 def _too_large() -> S3Error:

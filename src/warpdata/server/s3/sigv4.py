@@ -30,6 +30,7 @@ _SIGNATURE = re.compile(r"[0-9a-f]{64}")
 _HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _PAYLOAD = re.compile(r"[0-9a-f]{64}|UNSIGNED-PAYLOAD|STREAMING-[A-Z0-9-]{1,80}")
 _SPACES = re.compile(r" +")
+_PRESIGNED = (b"X-Amz-Signature", b"X-Amz-Algorithm")
 _SIGNED_PARAMETERS = (
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -101,11 +102,13 @@ class Credential:
 def parse_credential(request: S3Request) -> Credential | None:
     """Return what a request says about its signature; None for an anonymous request."""
     header = request.headers.get("authorization")
-    is_presigned = b"X-Amz-Signature" in request.raw_query or b"X-Amz-Algorithm" in request.raw_query
+    is_presigned = b"X-Amz-" in request.raw_query and any(name in _PRESIGNED for name, _ in request.pairs)
     if header is not None and is_presigned:
         raise S3Error("InvalidArgument", "the request is signed both in a header and in its query; send one of them")
     if header is not None:
         return _from_header(request, header)
+    if not is_presigned and b"AWSAccessKeyId=" in request.raw_query:
+        raise S3Error("InvalidRequest", "the URL has an old kind of signature; configure signature version s3v4")
     return _from_query(request) if is_presigned else None
 
 
