@@ -9,7 +9,7 @@ from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.integrity import IntegrityReport
-from warpdata.collections.platform_format import annotation_members, parse_annotation
+from warpdata.collections.platform_format import annotation_members, parse_annotation, read_annotations
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
@@ -54,4 +54,5 @@ __all__ = [
     "create_collection",
     "is_collection",
     "parse_annotation",
+    "read_annotations",
 ]

@@ -14,12 +14,14 @@ from warpdata.server.routes import (
     health,
     jobs,
     objects,
+    page,
     purges,
     refs,
     removal,
     samples,
     session,
     sql,
+    thumbnails,
     tokens,
     training,
     uploads,
@@ -40,6 +42,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     removal.router,
     purges.router,
     files.router,
+    thumbnails.router,
     uploads.router,
     objects.router,
     sql.router,
@@ -49,4 +52,4 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.router,
 )
 """Routers under `API_PREFIX`."""
-unversioned = health.router
+unversioned = (health.router, page.router)

@@ -20,6 +20,7 @@ from warpdata.collections import (
     check_collection,
     create_collection,
     parse_annotation,
+    read_annotations,
 )
 from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.primitives.hashing import sha256_hex
@@ -207,6 +208,13 @@ class AnnotationsView(Answer):
     annotations: list[dict[str, Any]]
 
 
+class ImageAnnotationsView(Answer):
+    """The annotations of images by path, in the members of Platform Format, each with its `id`."""
+
+    version: str
+    images: dict[str, list[dict[str, Any]]]
+
+
 @router.post("/collection", summary="Create a collection", status_code=201, response_model=CollectionView)
 def create_empty_collection(
     service: ServiceOf, caller: Caller, dataset_id: Writable, body: NewCollectionBody, once: Once
@@ -291,6 +299,18 @@ def list_annotations(
     view = _annotations_view(Collection(service.session, dataset_id), image, dataset.version)
     response.headers["ETag"] = annotations_etag(view.annotations)
     return view
+
+
+@router.get("/image-annotations", summary="List the annotations of several images")
+def list_image_annotations(
+    service: ServiceOf,
+    dataset_id: Readable,
+    images: Annotated[list[Annotated[str, Query(max_length=1024)]], Query(alias="image", min_length=1, max_length=100)],
+    ref: RefQuery = None,
+) -> ImageAnnotationsView:
+    """List the annotations of several images of HEAD or a version. Repeat `image` for each."""
+    _, dataset = service.open(dataset_id, ref)
+    return ImageAnnotationsView(version=dataset.version, images=read_annotations(dataset, images))
 
 
 @router.put("/annotations/{path:path}", summary="Replace the annotations of an image")
