@@ -9,6 +9,7 @@ from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.integrity import IntegrityReport
+from warpdata.collections.object_diff import ImageChange, ObjectChange, ObjectDiff, diff_objects
 from warpdata.collections.platform_format import annotation_members, parse_annotation, read_annotations
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
@@ -34,11 +35,14 @@ __all__ = [
     "CollectionVersion",
     "Comparison",
     "ErasureReceipt",
+    "ImageChange",
     "Impact",
     "IntegrityReport",
     "Keypoints",
     "Label",
     "Mask",
+    "ObjectChange",
+    "ObjectDiff",
     "Polygon",
     "PurgeIntent",
     "PurgeOptions",
@@ -52,6 +56,7 @@ __all__ = [
     "check_collection",
     "collection",
     "create_collection",
+    "diff_objects",
     "is_collection",
     "parse_annotation",
     "read_annotations",

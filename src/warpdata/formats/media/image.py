@@ -59,6 +59,7 @@ _PILLOW_PIXEL_BYTES = 4
 _DEEP_MODES = ("I", "F")
 
 _MOSAIC_COLUMNS = 3
+_TINY_EDGE = 64
 _WEBP_QUALITY = 80
 
 _warning_filters = threading.Lock()
@@ -306,7 +307,9 @@ def _mosaic(images: Sequence[tuple[str, bytes]], side: int, max_pixels: int | No
     sheet: Image.Image = pillow.new("RGBA", (side * _MOSAIC_COLUMNS, side * -(-len(images) // _MOSAIC_COLUMNS)))
     for at, (name, data) in enumerate(images):
         with suppress(MediaDecodeError, LimitExceededError, UnsupportedError):  # its place stays empty
-            tile = ops.fit(_upright(name, data, (side, side), max_pixels), (side, side))
+            upright = _upright(name, data, (side, side), max_pixels)
+            is_tiny = max(upright.size) <= _TINY_EDGE
+            tile = ops.fit(upright, (side, side), pillow.Resampling.NEAREST if is_tiny else pillow.Resampling.BICUBIC)
             sheet.paste(tile, (at % _MOSAIC_COLUMNS * side, at // _MOSAIC_COLUMNS * side))
     return sheet
 

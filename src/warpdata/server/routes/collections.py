@@ -41,13 +41,13 @@ from warpdata.server.routes.parameters import (
 from warpdata.server.routes.refs import RefPath, Writable
 from warpdata.server.service import Service
 
-__all__ = ["ImagePath", "StateView", "open_collection", "router"]
+__all__ = ["COMPARED", "ImagePath", "StateView", "open_collection", "router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["collections"])
 Labelable = Annotated[str, Depends(Authorized(Action.LABEL))]
 ImagePath = Annotated[str, Path(min_length=1, max_length=1024, description="The path of the image.")]
 _MISSING = 1000
-_COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
+COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
 
 
 class NewCollectionBody(Body):
@@ -268,8 +268,8 @@ def get_version_state(service: ServiceOf, dataset_id: Readable, version_name: Re
 def compare_versions(
     service: ServiceOf,
     dataset_id: Readable,
-    older: Annotated[str, Query(alias="from"), _COMPARED],
-    newer: Annotated[str, Query(alias="to"), _COMPARED] = HEAD,
+    older: Annotated[str, Query(alias="from"), COMPARED],
+    newer: Annotated[str, Query(alias="to"), COMPARED] = HEAD,
 ) -> ComparisonView:
     """Compare two versions: images by path and hash, annotations by id, and counts by class."""
     return ComparisonView.model_validate(open_collection(service, dataset_id).compare(older, newer))
