@@ -12,7 +12,10 @@ export default ts.config(
   {
     files: ['**/*.svelte', '**/*.svelte.ts'],
     languageOptions: { parserOptions: { parser: ts.parser } },
-    rules: { 'svelte/no-navigation-without-resolve': 'off' },
+    rules: {
+      'svelte/no-navigation-without-resolve': 'off', // there is no SvelteKit
+      'svelte/prefer-svelte-reactivity': 'off', // caches count their changes themselves
+    },
   },
   {
     files: ['src/**'],

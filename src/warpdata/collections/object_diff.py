@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from warpdata.collections.annotations import annotation_of
 from warpdata.collections.platform_format import annotation_members
@@ -18,6 +18,9 @@ from warpdata.collections.tables import ANNOTATIONS, read_columns
 from warpdata.datasets import Dataset
 
 __all__ = ["ImageChange", "ObjectChange", "ObjectDiff", "diff_objects"]
+
+Objects: TypeAlias = dict[str, list[dict[str, Any]]]
+"""Annotations by image."""
 
 ADDED, REMOVED, MOVED, RECLASSED = "added", "removed", "moved", "reclassed"
 _LEAST_OVERLAP = 0.5
@@ -83,9 +86,7 @@ def _file_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[s
     return {**added, **removed, **changed}
 
 
-def _differing(
-    older: Dataset, newer: Dataset
-) -> tuple[dict[str, list[dict[str, Any]]], dict[str, list[dict[str, Any]]]]:
+def _differing(older: Dataset, newer: Dataset) -> tuple[Objects, Objects]:
     """Return the annotations that differ, by image, of each version."""
     import pyarrow.compute as pc
 
@@ -101,8 +102,8 @@ def _differing(
     return _by_image(gone), _by_image(come)
 
 
-def _by_image(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _by_image(rows: Iterable[dict[str, Any]]) -> Objects:
+    found: Objects = {}
     for row in rows:
         found.setdefault(row["image"], []).append({"id": row["id"], **annotation_members(annotation_of(row))})
     return found

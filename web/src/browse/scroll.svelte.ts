@@ -5,7 +5,6 @@ const MOST_PIXELS = 15_000_000
 
 export class VirtualScroll {
   height = $state(600)
-  width = $state(800)
   top = $state(0)
 
   constructor(

@@ -76,16 +76,17 @@ function drawPoints(context: CanvasRenderingContext2D, points: number[], frame: 
   }
 }
 
-const masks = new WeakMap<Annotation, HTMLCanvasElement>()
+const masks = new WeakMap<Annotation, { color: string; picture: HTMLCanvasElement }>()
 
 function drawMask(context: CanvasRenderingContext2D, annotation: Annotation, frame: Frame): void {
   const { size } = annotation.segmentation as RunLength
-  let picture = masks.get(annotation)
-  if (!picture) {
-    picture = paintMask(annotation)
-    masks.set(annotation, picture)
+  const color = classColor(annotation.class_name)
+  let painted = masks.get(annotation)
+  if (painted?.color !== color) {
+    painted = { color, picture: paintMask(annotation) }
+    masks.set(annotation, painted)
   }
-  context.drawImage(picture, frame.left, frame.top, size[1] * frame.scale, size[0] * frame.scale)
+  context.drawImage(painted.picture, frame.left, frame.top, size[1] * frame.scale, size[0] * frame.scale)
 }
 
 /** Decode runs of zeros and ones, which go down the columns, to a transparent picture of the class's colour. */
@@ -130,7 +131,7 @@ function drawName(context: CanvasRenderingContext2D, annotation: Annotation, fra
   const x = frame.left + corner[0] * frame.scale
   const y = frame.top + corner[1] * frame.scale
   const ratio = window.devicePixelRatio
-  context.font = `600 ${11 * ratio}px system-ui, sans-serif`
+  context.font = `600 ${11 * ratio}px Inter, system-ui, sans-serif`
   const width = context.measureText(annotation.class_name).width + 8 * ratio
   context.fillStyle = color
   context.fillRect(x, Math.max(0, y - 15 * ratio), width, 15 * ratio)

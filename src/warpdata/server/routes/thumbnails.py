@@ -112,6 +112,6 @@ def _is_stored(service: Service, dataset: Dataset, file: StoredFile) -> bool:
 def _read(file: StoredFile) -> bytes:
     if file.size_bytes > MAX_THUMBNAIL_FILE_BYTES:
         raise LimitExceededError(
-            f"{file.path!r} has {file.size_bytes:,} bytes; thumbnails are of files of at most {MAX_THUMBNAIL_FILE_BYTES:,}"
+            f"{file.path!r} has {file.size_bytes:,} bytes; a thumbnail is of at most {MAX_THUMBNAIL_FILE_BYTES:,}"
         )
     return file.artifact.read(file.path)
