@@ -86,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
-    | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
+    | {"formats.media", "kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
     | {"collections"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},

@@ -9,7 +9,8 @@ from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.inbox import Inbox, InboxEntry, InboxFile, InboxSource
 from warpdata.collections.integrity import IntegrityReport
-from warpdata.collections.platform_format import annotation_members, parse_annotation
+from warpdata.collections.object_diff import ImageChange, ObjectChange, ObjectDiff, diff_objects
+from warpdata.collections.platform_format import annotation_members, parse_annotation, read_annotations
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
@@ -36,6 +37,7 @@ __all__ = [
     "CollectionVersion",
     "Comparison",
     "ErasureReceipt",
+    "ImageChange",
     "Impact",
     "Inbox",
     "InboxEntry",
@@ -45,6 +47,8 @@ __all__ = [
     "Keypoints",
     "Label",
     "Mask",
+    "ObjectChange",
+    "ObjectDiff",
     "Polygon",
     "PurgeIntent",
     "PurgeOptions",
@@ -58,7 +62,9 @@ __all__ = [
     "check_collection",
     "collection",
     "create_collection",
+    "diff_objects",
     "is_collection",
     "label_set",
     "parse_annotation",
+    "read_annotations",
 ]
