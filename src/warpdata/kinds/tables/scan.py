@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Scan", "check_counts", "match_rows", "rebatch", "scan_tables", "with_lookahead"]
+__all__ = ["Scan", "check_counts", "match_rows", "rebatch", "scan_numbered", "scan_tables", "with_lookahead"]
 
 _T = TypeVar("_T")
 _Read = Callable[[ScanTask, FetchedRanges], _T]
@@ -70,6 +70,13 @@ def scan_tables(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterato
     for table in _run(scan, opener, load_page, reader, reader.read):
         if table is not None and table.num_rows:
             yield table
+
+
+def scan_numbered(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
+    """Yield the rows that the filter keeps with their numbers, as `match_rows` and `scan_tables` do each for one."""
+    assert scan.row_filter is not None, "without a filter all rows match"
+    reader = FilteredScan(scan.row_filter, select_fields(scan.schema, scan.columns))
+    yield from (found for found in _run(scan, opener, load_page, reader, reader.read_numbered) if found is not None)
 
 
 def match_rows(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:

@@ -97,7 +97,7 @@ class Catalog:
 
     def open(self, address: Address) -> tuple[VersionRef, Manifest]:
         """Resolve an address and load its manifest. The manifest of the hint is fetched while the hint is verified."""
-        if address.ref is not None:
+        if address.ref is not None or self._reader.is_local(manifests_prefix(address.dataset_id)):
             resolved = self.resolve(address)
             return resolved, self.manifest(resolved)
         ahead: dict[str, Future[bytes]] = {}
