@@ -385,7 +385,8 @@ def _sync_before_name(staged: AtomicFile) -> None:
     grown = make_unsynced_directories(staged.path.parent)
     if not staged.is_durable:
         return
-    IO_POOL.run_all([staged.sync, *(partial(sync_directory, directory) for directory in grown)])
+    syncs: list[Callable[[], None]] = [staged.sync, *(partial(sync_directory, directory) for directory in grown)]
+    IO_POOL.run_all(syncs)
 
 
 def _is_durable(key: str) -> bool:

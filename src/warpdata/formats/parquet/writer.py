@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.parquet.codecs import ColumnCodecs, choose_codecs
 from warpdata.formats.parquet.extension_types import plain_schema
 from warpdata.formats.parquet.file_sink import SPOOLED_BYTES, FileSink, WrittenFile
 from warpdata.formats.parquet.layout import has_text
@@ -79,13 +80,14 @@ def write_spooled(
     group_rows, pending = (0, schema.empty_table()) if first is None else (first.num_rows, first)
     groups_per_file = max(1, options.file_bytes // max(options.row_group_bytes, 1))
     number = 0
+    codecs = choose_codecs(pending, options.compression, options.compression_level)
     group: pa.Table | None = pending
     while group is not None:
         sink = FileSink(find_directory, f"{stem}-{number:05d}.parquet", memory_bytes)
         nan_tracker = NanTracker(schema, options.statistics)
         with (
             _typed_errors(pending, stem),
-            _open_writer(sink, schema, options, options.statistics) as writer,
+            _open_writer(sink, schema, codecs, options.statistics) as writer,
         ):
             for _ in range(groups_per_file):
                 writer.write_table(group, row_group_size=max(group_rows, 1))
@@ -123,11 +125,14 @@ def write_row_groups(
     dictionaries: Sequence[str] | None = None,
 ) -> None:
     """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
-    options = WriteOptions()
+    options, stream = WriteOptions(), iter(groups)
+    first = next(stream, None)
+    sample = schema.empty_table() if first is None else first
+    codecs = choose_codecs(sample, options.compression, options.compression_level)
     nan_tracker = NanTracker(schema, statistics)
     sink = FileSink(lambda: path.parent, path.name)
-    with _open_writer(sink, schema, options, statistics, dictionaries) as writer:
-        for group in groups:
+    with _open_writer(sink, schema, codecs, statistics, dictionaries) as writer:
+        for group in chain([] if first is None else [first], stream):
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
             nan_tracker.observe(group)
         writer.add_key_value_metadata(nan_tracker.metadata())
@@ -137,7 +142,7 @@ def write_row_groups(
 def _open_writer(
     sink: FileSink,
     schema: pa.Schema,
-    options: WriteOptions,
+    codecs: ColumnCodecs,
     statistics: Sequence[str] | None,
     dictionaries: Sequence[str] | None = None,
 ) -> Iterator[pq.ParquetWriter]:
@@ -148,18 +153,18 @@ def _open_writer(
     with sink:
         with (
             pa.BufferedOutputStream(pa.PythonFile(sink, "w"), _BUFFER_BYTES) as stream,
-            pq.ParquetWriter(stream, schema, **_writer_options(options, statistics, dictionaries)) as writer,
+            pq.ParquetWriter(stream, schema, **_writer_options(codecs, statistics, dictionaries)) as writer,
         ):
             yield writer
         sink.check()
 
 
 def _writer_options(
-    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
+    codecs: ColumnCodecs, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
 ) -> dict[str, Any]:
     return {
-        "compression": options.compression,
-        "compression_level": options.compression_level,
+        "compression": codecs.compression,
+        "compression_level": codecs.level,
         "use_dictionary": True if dictionaries is None else list(dictionaries),
         "write_statistics": True if statistics is None else list(statistics),
         "write_page_index": True,
