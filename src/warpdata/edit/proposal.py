@@ -120,7 +120,7 @@ class EditProposal:
         built = layout_manifest(merged, self.workspace.load_page)
         self.workspace.add_pages(dict(built.new_pages))
         self._check_bindings(current, built.manifest)
-        return self._place(current, built)
+        return replace(self._place(current, built), id_counters=counters)
 
     def _reserve_appended(self, current: Manifest, counters: Mapping[str, int]) -> Manifest:
         """Reserve the forgotten ids in tables that get rows. The head was restored after the change began."""

@@ -61,6 +61,8 @@ class ChangeSet:
     placement: Placement = field(default_factory=Placement)
     _built: dict[str | None, BuiltManifest] = field(default_factory=dict)
     """The manifest for each head that was seen, by commit. The change applies to these heads."""
+    _counters: dict[str | None, Mapping[str, int]] = field(default_factory=dict)
+    """The counters of sample ids that each head forgot, by commit. A replacement numbers its rows from 0."""
 
     def transaction(self, branch: str, author: str, message: str) -> Transaction:
         return Transaction(
@@ -112,7 +114,7 @@ class ChangeSet:
                     [*writes, lambda: put_manifest(self.session.writer, built.manifest, self.session.pause)]
                 )
                 return None
-            return Proposed(built.manifest, writes)
+            return Proposed(built.manifest, writes, self._counters.get(head.commit if head else None, {}))
 
         return propose
 
@@ -142,7 +144,7 @@ class ChangeSet:
     def _reserve_ids(self, base: Manifest, head: Head) -> Manifest:
         """Return the head, in which new rows get other sample ids than rows of versions that a restore left behind."""
         ref = VersionRef(self.dataset_id, head.version, head.commit)
-        counters = self.session.catalog.forgotten_counters(ref)
+        counters = self._counters[head.commit] = self.session.catalog.forgotten_counters(ref)
         appended = [name for name, entry in self.staged.entries.get("tables", {}).items() if _appends_rows(entry)]
         empty = {name: TableEntry(ShardList()) for name in appended if name in counters}
         return replace(base, tables={**empty, **base.tables}).reserving_ids(counters)

@@ -7,9 +7,10 @@ there, so a delayed request of its own cannot succeed any more. Implements "Comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from warpdata.errors import ConflictError, DeniedError, StorageError
@@ -44,6 +45,7 @@ __all__ = [
     "store_version",
 ]
 
+_MAX_COUNTERS = 256
 RESTORE = "restore"
 """The operation of a commit that makes an earlier version the head. It may follow a tombstone."""
 
@@ -58,6 +60,8 @@ class Proposed:
 
     manifest: Manifest
     writes: Sequence[Callable[[], object]] = ()
+    id_counters: Mapping[str, int] = field(default_factory=dict)
+    """The next free sample ids of tables. The commit records those that the manifest does not have."""
 
 
 Propose: TypeAlias = Callable[[Head | None], "Manifest | Proposed | None"]
@@ -204,12 +208,24 @@ def _write_records(
         author=txn.author,
         message=txn.message,
         time=txn.time,
+        id_counters=_unstated_counters(manifest, proposed.id_counters),
     )
     commit_id, data = encode_commit(record)
     key = commit_key(txn.dataset_id, commit_id)
     records = [lambda: put_manifest(writer, manifest, pause), lambda: put_named_by_content(writer, key, data, pause)]
     IO_POOL.run_all([*proposed.writes, *records])
     return Head(base.sequence + 1 if base else 1, commit_id, version, txn.txn_id)
+
+
+def _unstated_counters(manifest: Manifest, counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters that a manifest does not state, of at most 256 tables: records are small."""
+    tables = manifest.tables
+    left = {
+        name: counter
+        for name, counter in sorted(counters.items())
+        if counter > (tables[name].id_counter if name in tables else 0)
+    }
+    return dict(islice(left.items(), _MAX_COUNTERS))
 
 
 def _finish(writer: Writer, txn: Transaction, head: Head, on_committed: Callable[[], None] | None) -> None:
