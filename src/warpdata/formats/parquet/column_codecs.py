@@ -14,8 +14,10 @@ from warpdata.limits import MIB
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["choose_codecs"]
+__all__ = ["CODEC_TRIAL_ROWS", "choose_codecs"]
 
+CODEC_TRIAL_ROWS = 4096
+"""Fewer rows are compressed without a trial, which would take longer than their look-ups save."""
 _SAMPLE_ROWS = 65_536
 _SAMPLE_BYTES = 8 * MIB
 _LEAST_SAVED = 0.1
