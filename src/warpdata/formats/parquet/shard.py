@@ -203,6 +203,7 @@ class ShardFile:
             if columns:
                 self._check_count(rows, group, self.row_groups()[group].row_count)
             if not is_verified:
+                self._check_codes(rows, group)
                 self._check_text(rows, group)
                 file.verified.update(chunks)
             return rows
@@ -308,6 +309,21 @@ class ShardFile:
                 f"row group {group} of shard {self.shard.hash} has {rows.num_rows} rows; its footer says {expected}",
                 hint=REPAIR,
             )
+
+    def _check_codes(self, rows: pa.Table, group: int) -> None:
+        """Raise `CorruptError` for codes behind the end of their dictionary, which Arrow does not check."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
+                found = pc.min_max(chunk.indices).as_py()
+                if found["max"] is not None and not 0 <= found["min"] <= found["max"] < len(chunk.dictionary):
+                    raise CorruptError(
+                        f"column {name!r} has a code outside of its dictionary in row group {group} of shard "
+                        f"{self.shard.hash}",
+                        hint=REPAIR,
+                    )
 
     def _check_text(self, rows: pa.Table, group: int) -> None:
         """Raise `CorruptError` for text that is not UTF-8, which SQL and Python cannot process."""
