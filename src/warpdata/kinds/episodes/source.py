@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import mmap
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import xxhash
 from warpdata.errors import CorruptError
 from warpdata.formats.wshard import Array
 from warpdata.limits import KIB, MIB
+from warpdata.primitives.fork import ForkSafeLock
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.storage import ByteRange, Reader, retry_corrupt
 
@@ -79,6 +79,10 @@ class CheckedBlock:
         self._verified[:] = bytes(len(self._verified))
 
 
+_state_lock = ForkSafeLock()
+"""Guards the mapped copies of all sources. Held for moments, and while a corrupt copy is dropped."""
+
+
 class EpisodeSource:
     """Implements `HeadedSource` over a store. Safe to share between threads."""
 
@@ -91,7 +95,6 @@ class EpisodeSource:
         self._starts = [start for start, _ in self._pieces]
         self._blocks: list[CheckedBlock] = []
         self._block_starts: list[int] = []
-        self._lock = threading.Lock()
         self.generation = 0
         """Number of corrupt copies dropped so far."""
         self._mapped = self._map()
@@ -144,7 +147,7 @@ class EpisodeSource:
 
         True also if another thread has dropped that copy.
         """
-        with self._lock:
+        with _state_lock:
             if generation != self.generation:
                 return True
             if not self._reader.invalidate(self._key):
@@ -203,7 +206,7 @@ class EpisodeSource:
         first, last = block.units(start, end)
         if not block.is_valid(first, last, data):
             return False
-        with self._lock:
+        with _state_lock:
             if mapped is not None and self._mapped is mapped:
                 block.mark_verified(first, last)
         return True
