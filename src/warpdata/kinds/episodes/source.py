@@ -22,7 +22,7 @@ from warpdata.formats.wshard import Array
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.fork import ForkSafeLock
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.storage import ByteRange, Reader, retry_corrupt
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, retry_corrupt
 
 __all__ = ["CheckedBlock", "EpisodeSource", "Piece", "PrefetchedSource", "ReadAheadSource", "make_checked_block"]
 
@@ -33,7 +33,6 @@ _GAP_BYTES = 64 * KIB
 """Ranges of one file that are closer than this share a request."""
 _AHEAD_BYTES = 4 * MIB
 """Encoded bytes of a camera that are fetched together."""
-_REPAIR = "`warp verify` lists all corrupt files; publish the same file to an intact store to repair this one."
 
 
 class CheckedBlock:
@@ -176,7 +175,7 @@ class EpisodeSource:
             if not self._is_valid(wide, found, mapped):
                 raise CorruptError(
                     f"bytes {wide[0]}…{wide[1]} of the episode file {self._blob.hash} do not match their checksum",
-                    hint=_REPAIR,
+                    hint=REPAIR_HINT,
                 )
         return [
             found[start - wide[0] : end - wide[0]]
@@ -299,5 +298,5 @@ def _map_file(path: Path, blob: Blob) -> memoryview | None:
     except ValueError as error:
         raise CorruptError(f"{path} is empty") from error
     if len(data) != blob.byte_size:
-        raise CorruptError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=_REPAIR)
+        raise CorruptError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=REPAIR_HINT)
     return memoryview(data)
