@@ -68,12 +68,12 @@ class ShardOpener:
 
 
 def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) -> ShardFile:
-    """Fetch and verify the footer, with one range read if the manifest has its size."""
+    """Fetch and verify the footer, with one range read if the manifest has its size, and its rows if that has them."""
     reader.expect_size(blob_key(shard.hash), shard.byte_size)
     whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     layout = open_layout(tail, shard.byte_size, f"shard {shard.hash}", is_verified=shard.footer is not None)
-    if layout.metadata.num_rows != shard.stored_count:
+    if shard.row_count is not None and layout.metadata.num_rows != shard.stored_count:
         raise CorruptError(
             f"the footer of shard {shard.hash} has {layout.metadata.num_rows} rows; "
             f"the manifest has {shard.stored_count}"
@@ -220,12 +220,25 @@ class ShardFile:
         pages = PageReader(self._reader, self.shard, self.layout)
         by_page = pages.take(wanted, columns, self._map_local_file() if self.is_local else None)
         rest = [name for name in columns if name not in by_page]
-        parts = [self.decode(part.group, rest).take(as_arrow(part.rows)) for part in wanted] if rest else []
+        # The columns of one row group are decoded on several cores. Other shards may be read at the same time.
+        options = DecodeOptions(dictionaries=tuple(rest), parallel_columns=len(wanted) == 1)
+        parts = [self._take_decoded(part, rest, options) for part in wanted] if rest else []
         found = dict(zip(rest, pa.concat_tables(parts).columns, strict=True)) if parts else {}
         rows = pa.table(by_page)
         rows = self._without_views(plain_rows(rows) if self.layout.claims_extensions else rows)
         found |= dict(zip(rows.column_names, rows.columns, strict=True))
         return pa.table({name: found[name] for name in columns})
+
+    def _take_decoded(self, wanted: GroupRows, columns: Sequence[str], options: DecodeOptions) -> pa.Table:
+        """Return rows of a decoded row group. Text with few values is decoded only for these rows."""
+        import pyarrow as pa
+
+        rows = self.decode(wanted.group, columns, options=options).take(as_arrow(wanted.rows))
+        for position, name in enumerate(rows.column_names):
+            declared, found = self.schema.field(name).type, rows.column(position)
+            if pa.types.is_dictionary(found.type) and found.type != declared:
+                rows = rows.set_column(position, name, found.cast(declared))
+        return rows
 
     def decode_in_parts(
         self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int
