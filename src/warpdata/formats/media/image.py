@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import math
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from warpdata.formats.media.image_size import ResizeTo, Size, scale_divisor, tar
 from warpdata.formats.media.jpeg import decode_jpeg, plain_jpeg_header
 from warpdata.limits import MAX_IMAGE_PIXELS
 from warpdata.primitives.extras import require
+from warpdata.primitives.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ _MOSAIC_COLUMNS = 3
 _TINY_EDGE = 64
 _WEBP_QUALITY = 80
 
-_warning_filters = threading.Lock()
+_warning_filters = ForkSafeLock()
 
 
 def decode_image(data: bytes | memoryview, name: str, reserve: Reserve = reserve_nothing) -> Image.Image:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.extension_types import plain_rows
-from warpdata.formats.parquet.layout import REPAIR, RowGroup, ShardLayout, open_layout, parse_footer_size
+from warpdata.formats.parquet.layout import RowGroup, ShardLayout, open_layout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.page_reader import GroupRows, PageReader
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
@@ -26,7 +26,7 @@ from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.query import Bounds
 from warpdata.repository.manifest import Shard
-from warpdata.storage import ByteRange, Reader, read_verified, retry_corrupt
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, read_verified, retry_corrupt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,7 @@ def _is_small_and_remote(reader: Reader, shard: Shard) -> bool:
 def _read_whole(reader: Reader, shard: Shard) -> memoryview:
     def check(data: memoryview) -> memoryview:
         if sha256_hex(data) != shard.hash:
-            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=REPAIR)
+            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=REPAIR_HINT)
         return data
 
     whole = read_verified(reader, blob_key(shard.hash), ByteRange(0, shard.byte_size), check)
@@ -108,7 +108,7 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
         import xxhash
 
         if xxhash.xxh3_64_hexdigest(data) != footer.xxh3:
-            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=REPAIR)
+            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=REPAIR_HINT)
         return data
 
     return read_verified(reader, key, _tail_span(shard, footer.byte_size), check)
@@ -296,7 +296,7 @@ class ShardFile:
                 raise
             except (pa.ArrowException, OSError) as error:
                 files.opened_for = None
-                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=REPAIR) from error
+                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=REPAIR_HINT) from error
             # Arrow also reads columns whose path begins with the name, such as `a.b` for `a`.
             return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 
@@ -307,7 +307,7 @@ class ShardFile:
         if rows.num_rows != expected:
             raise CorruptError(
                 f"row group {group} of shard {self.shard.hash} has {rows.num_rows} rows; its footer says {expected}",
-                hint=REPAIR,
+                hint=REPAIR_HINT,
             )
 
     def _check_codes(self, rows: pa.Table, group: int) -> None:
