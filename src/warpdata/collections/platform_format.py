@@ -6,11 +6,14 @@ docs/specs/collections.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpdata.collections.annotations import (
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, check_collection, quoted_lists, read_columns
+from warpdata.datasets import Dataset
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
+from warpdata.formats.labels import (
     KINDS,
     Annotation,
     Box,
@@ -20,10 +23,8 @@ from warpdata.collections.annotations import (
     Polygon,
     annotation_of,
     box_of,
+    check_image_path,
 )
-from warpdata.collections.tables import ANNOTATIONS, IMAGES, check_image_path, read_columns
-from warpdata.datasets import Dataset
-from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.limits import MAX_PLATFORM_DOCUMENT_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.strict_json import decode_json
@@ -37,6 +38,7 @@ __all__ = [
     "meta_document",
     "parse_annotation",
     "parse_annotations",
+    "read_annotations",
     "snapshot_document",
 ]
 
@@ -289,6 +291,16 @@ def _annotation_member(row: Mapping[str, Any], image_id: int, classes: Mapping[s
     found = annotation_of(row)
     about = {"id": row["id"], "image_id": image_id, "class_id": classes[found.class_name]}
     return about | annotation_members(found)
+
+
+def read_annotations(dataset: Dataset, paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the annotations of several images by path, in the members of Platform Format and with their ids."""
+    listed: dict[str, list[dict[str, Any]]] = {path: [] for path in paths}
+    table = check_collection(dataset).table(ANNOTATIONS).raw()
+    for where in quoted_lists("image", list(listed)):
+        for row in table.filter(where).to_arrow().to_pylist():
+            listed[row["image"]].append({"id": row["id"], **annotation_members(annotation_of(row))})
+    return listed
 
 
 def annotation_members(found: Annotation) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from warpdata.server.caller import CSRF_HEADER
 from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, RequestMetrics, allowed_hosts
 from warpdata.server.index import record_change
 from warpdata.server.jobs import JobWorker, stop_workers
+from warpdata.server.page_files import PageFiles
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
@@ -50,11 +51,13 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
+    app.state.page = PageFiles()
     app.state.metrics = RequestMetrics(CollectorRegistry())
     app.state.is_ending = False
     app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
     add_handlers(app)
-    app.include_router(unversioned, responses=PROBLEMS)
+    for router in unversioned:
+        app.include_router(router, responses=PROBLEMS)
     for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
     app.add_middleware(
@@ -103,6 +106,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.is_ending = True
     stop_workers(workers)
+    service.thumbnails.close()
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from warpdata.server.routes import (
     files,
     health,
     jobs,
+    object_diff,
     objects,
+    page,
     purges,
     refs,
     removal,
@@ -21,6 +23,7 @@ from warpdata.server.routes import (
     samples,
     session,
     sql,
+    thumbnails,
     tokens,
     training,
     uploads,
@@ -37,10 +40,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     refs.router,
     samples.router,
     collections.router,
+    object_diff.router,
     training.router,
     removal.router,
     purges.router,
     files.router,
+    thumbnails.router,
     uploads.router,
     objects.router,
     sql.router,
@@ -51,4 +56,4 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.router,
 )
 """Routers under `API_PREFIX`."""
-unversioned = health.router
+unversioned = (health.router, page.router)

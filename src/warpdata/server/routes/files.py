@@ -25,7 +25,7 @@ from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.parameters import Answer, EntryName, RefQuery, dataset_place
 from warpdata.server.service import is_pinned
 
-__all__ = ["router"]
+__all__ = ["IfNoneMatch", "MemberPath", "StoredFile", "find_file", "router"]
 
 router = APIRouter(tags=["files"])
 MemberPath = Annotated[str, Path(max_length=4096, description="The path of the file in its artifact.")]
