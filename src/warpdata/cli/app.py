@@ -70,6 +70,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "index": "List, create, update and drop indexes.",
     },
     "Collections": {
+        "labels": "Connect labelling tools, and check the connection.",
         "collection": "Keep labelled files with a HEAD, versions and training snapshots.",
     },
     "Cache": {
