@@ -71,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
+    "trajectories": FOUNDATION | {"storage", "formats.wshard", "query", "datasets", "publish"},
     "maintenance": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
