@@ -51,9 +51,10 @@ def _is_incompressible(column: pa.ChunkedArray, codec: str, level: int) -> bool:
         return False
     values = column.chunk(0).flatten() if is_list else column.chunk(0)
     wanted = _SAMPLE_BYTES // (numbers.bit_width // 8)
+    values = values.slice(0, 2 * wanted).drop_null().slice(0, wanted)  # nulls are not stored
     if len(values) < wanted:
         return False
-    sample = values.slice(0, wanted).to_numpy(zero_copy_only=False).tobytes()
+    sample = values.to_numpy(zero_copy_only=False).tobytes()
     compressed = pa.Codec(codec, level).compress(sample, asbytes=True)
     return len(compressed) > (1 - _MIN_SAVING) * len(sample)
 
