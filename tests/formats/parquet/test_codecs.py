@@ -45,7 +45,7 @@ def _codecs(path: Path) -> dict[str, set[str]]:
 
 def test_only_numbers_that_do_not_compress_have_no_codec(tmp_path: Path) -> None:
     table = pa.table(_columns())
-    (path,) = write_parquet(table.to_batches(3000), table.schema, tmp_path, "t", WriteOptions(row_group_bytes=1 << 20))
+    (path,) = write_parquet(table.to_batches(3000), table.schema, tmp_path, "t", WriteOptions(row_group_bytes=2 << 20))
     assert pq.read_table(path).equals(table)
     plain = {leaf for leaf, codecs in _codecs(path).items() if codecs == {"UNCOMPRESSED"}}
     assert plain == {"x", "emb.list.element", "lists.list.element", "gaps"}
