@@ -322,7 +322,7 @@ class ShardFile:
                     raise CorruptError(
                         f"column {name!r} has a code outside of its dictionary in row group {group} of shard "
                         f"{self.shard.hash}",
-                        hint=REPAIR,
+                        hint=REPAIR_HINT,
                     )
 
     def _check_text(self, rows: pa.Table, group: int) -> None:
