@@ -77,7 +77,16 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
-    | {"formats.labels", "formats.media", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets"},
+    | {
+        "formats.labels",
+        "formats.media",
+        "kinds.tables",
+        "kinds.artifacts",
+        "publish",
+        "edit",
+        "datasets",
+        "exporters",
+    },
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
