@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats.wshard": {"errors", "limits", "primitives", "storage", "formats.media"},
     "formats.convert": {"errors", "limits", "primitives", "formats.media", "formats.wshard"},
     "formats.huggingface": {"errors"},
+    "formats.labels": {"errors", "limits", "primitives", "repository.manifest", "formats.media"},
     "formats.tensors": FOUNDATION | {"storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
@@ -75,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
-    | {"formats.media", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets"},
+    | {"formats.labels", "formats.media", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets"},
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},

@@ -79,6 +79,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "Serve the datasets of a store over HTTP.",
         "worker": "Run the jobs of a service.",
+        "gateway": "Serve versions as S3 buckets, read-only.",
         "login": "Keep the token of a service on this machine.",
         "logout": "Forget the token of a service on this machine.",
         "server": "Users, tokens, the index and the audit log of a service.",

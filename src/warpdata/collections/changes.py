@@ -14,18 +14,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
-from warpdata.collections.annotations import KINDS, Annotation, geometry_columns
 from warpdata.collections.tables import (
     ANNOTATIONS,
     FILES,
     IMAGES,
     annotation_schema,
-    check_image_path,
     image_schema,
     quoted_lists,
 )
 from warpdata.datasets import Dataset
 from warpdata.errors import AlreadyExistsError, BadInputError, InvalidSourceError, ObjectNotFoundError
+from warpdata.formats.labels import KINDS, Annotation, check_image_path, geometry_columns
 from warpdata.formats.media import read_image_size
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import fingerprint_file

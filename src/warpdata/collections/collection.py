@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpdata.collections.annotations import Annotation, annotation_of
 from warpdata.collections.changes import Changes, Content, StoredFile
 from warpdata.collections.creation import ensure_collection
 from warpdata.collections.impact import Impact, assess_impact, check_action
@@ -41,6 +40,7 @@ from warpdata.collections.upload import UploadReceipt, upload_directory
 from warpdata.collections.versions import HEAD, CollectionVersion, check_version_name, list_versions
 from warpdata.datasets import Dataset, Restored, open_dataset
 from warpdata.errors import BadInputError, ConflictError, ErrorKind
+from warpdata.formats.labels import Annotation, annotation_of
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, silent
 from warpdata.primitives.reprs import short_repr

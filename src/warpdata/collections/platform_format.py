@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpdata.collections.annotations import (
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, check_collection, quoted_lists, read_columns
+from warpdata.datasets import Dataset
+from warpdata.errors import BadInputError, CorruptError, UnsupportedError
+from warpdata.formats.labels import (
     KINDS,
     Annotation,
     Box,
@@ -20,17 +23,8 @@ from warpdata.collections.annotations import (
     Polygon,
     annotation_of,
     box_of,
-)
-from warpdata.collections.tables import (
-    ANNOTATIONS,
-    IMAGES,
-    check_collection,
     check_image_path,
-    quoted_lists,
-    read_columns,
 )
-from warpdata.datasets import Dataset
-from warpdata.errors import BadInputError, CorruptError, UnsupportedError
 from warpdata.limits import MAX_PLATFORM_DOCUMENT_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.strict_json import decode_json

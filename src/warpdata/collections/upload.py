@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.platform_format import ImageEntry, PlatformDocument, parse_annotations
-from warpdata.collections.tables import ANNOTATIONS, IMAGES, check_image_path, quoted_lists, read_columns
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, quoted_lists, read_columns
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.labels import check_image_path
 from warpdata.kinds.artifacts import list_sources
 from warpdata.limits import GIB
 from warpdata.primitives.hashing import fingerprint_file

@@ -68,12 +68,12 @@ class ShardOpener:
 
 
 def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) -> ShardFile:
-    """Fetch and verify the footer, with one range read if the manifest has its size."""
+    """Fetch and verify the footer, with one range read if the manifest has its size, and its rows if that has them."""
     reader.expect_size(blob_key(shard.hash), shard.byte_size)
     whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     layout = open_layout(tail, shard.byte_size, f"shard {shard.hash}", is_verified=shard.footer is not None)
-    if layout.metadata.num_rows != shard.stored_count:
+    if shard.row_count is not None and layout.metadata.num_rows != shard.stored_count:
         raise CorruptError(
             f"the footer of shard {shard.hash} has {layout.metadata.num_rows} rows; "
             f"the manifest has {shard.stored_count}"

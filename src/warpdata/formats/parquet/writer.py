@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.parquet.column_codecs import choose_codecs
 from warpdata.formats.parquet.extension_types import plain_schema
 from warpdata.formats.parquet.layout import has_text
 from warpdata.formats.parquet.nan_stats import NanTracker, strip_nan_metadata
@@ -31,6 +32,8 @@ __all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_grou
 _SAMPLE_ROWS = 65_536
 _PAGE_BYTES = 8 * KIB
 """The size that the Parquet format recommends. A row that is looked up decodes a page of each column."""
+_PAGE_ROWS = 2048
+"""Pages of columns that are coded in a few bits for each row end here."""
 _BUFFER_BYTES = 256 * KIB
 _DICTIONARY_BYTES = 64 * KIB
 """A page of codes needs the whole dictionary, so larger ones would make such look-ups slow."""
@@ -70,7 +73,7 @@ def write_parquet(
         nan_tracker = NanTracker(schema, options.statistics)
         with (
             _typed_errors(pending, stem),
-            _open_writer(path, schema, options, options.statistics) as writer,
+            _open_writer(path, schema, _writer_options(options, options.statistics), pending) as writer,
         ):
             for _ in range(groups_per_file):
                 writer.write_table(group, row_group_size=max(group_rows, 1))
@@ -108,10 +111,12 @@ def write_row_groups(
     dictionaries: Sequence[str] | None = None,
 ) -> None:
     """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
-    options = WriteOptions()
     nan_tracker = NanTracker(schema, statistics)
-    with _open_writer(path, schema, options, statistics, dictionaries) as writer:
-        for group in groups:
+    stream = iter(groups)
+    first = next(stream, None)
+    options = _writer_options(WriteOptions(), statistics, dictionaries)
+    with _open_writer(path, schema, options, first) as writer:
+        for group in stream if first is None else chain([first], stream):
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
             nan_tracker.observe(group)
         writer.add_key_value_metadata(nan_tracker.metadata())
@@ -119,21 +124,19 @@ def write_row_groups(
 
 @contextmanager
 def _open_writer(
-    path: Path,
-    schema: pa.Schema,
-    options: WriteOptions,
-    statistics: Sequence[str] | None,
-    dictionaries: Sequence[str] | None = None,
+    path: Path, schema: pa.Schema, options: dict[str, Any], first: pa.Table | None
 ) -> Iterator[pq.ParquetWriter]:
-    """Open a writer. An error of the file, such as a full disk, is raised at the end."""
+    """Open a writer, with codecs that suit the first rows. An error of the file, such as a full disk, ends it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if first is not None and first.num_rows:
+        options = choose_codecs(first, options)
     with path.open("wb", buffering=0) as file:
         sink = _Sink(file)
         with (
             pa.BufferedOutputStream(pa.PythonFile(sink, "w"), _BUFFER_BYTES) as stream,
-            pq.ParquetWriter(stream, schema, **_writer_options(options, statistics, dictionaries)) as writer,
+            pq.ParquetWriter(stream, schema, **options) as writer,
         ):
             yield writer
         sink.check()
@@ -172,8 +175,9 @@ class _Sink:
 
 
 def _writer_options(
-    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
+    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None = None
 ) -> dict[str, Any]:
+    """Return the options of Arrow's writer for all columns alike."""
     return {
         "compression": options.compression,
         "compression_level": options.compression_level,
@@ -183,6 +187,7 @@ def _writer_options(
         "write_page_checksum": True,
         "use_content_defined_chunking": True,
         "data_page_size": _PAGE_BYTES,
+        "max_rows_per_page": _PAGE_ROWS,
         "dictionary_pagesize_limit": _DICTIONARY_BYTES,
     }
 

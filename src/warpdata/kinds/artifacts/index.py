@@ -124,15 +124,20 @@ class MemberIndex:
         position = page.position_of(name)
         return page.child(position) if position >= 0 else None
 
-    def members(self, prefix: str = "") -> Iterator[Member]:
-        """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time."""
+    def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
+        """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time.
+
+        With `start`, those before it are left out, and pages that have only such members are not read.
+        """
         trailer, root = self._opened
-        wanted = _encoded(prefix)
-        if wanted is None:
+        wanted, first = _encoded(prefix), _encoded(start)
+        if wanted is None or first is None:
             return
-        for leaf in self._leaves_from(root, trailer.levels, wanted):
+        for leaf in self._leaves_from(root, trailer.levels, max(wanted, first)):
             for position in range(len(leaf)):
                 name = leaf.name(position)
+                if name < first:
+                    continue
                 if name.startswith(wanted):
                     yield self._checked_member(leaf, position)
                 elif name > wanted:

@@ -19,6 +19,7 @@ from warpdata.server.routes import (
     purges,
     refs,
     removal,
+    s3_keys,
     samples,
     session,
     sql,
@@ -51,6 +52,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     events.router,
     tokens.router,
+    s3_keys.router,
     audit.router,
 )
 """Routers under `API_PREFIX`."""

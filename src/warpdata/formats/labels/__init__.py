@@ -1,0 +1,61 @@
+"""Labels of images: annotations, and the formats that other tools read and write. Pure: no versions, no store."""
+
+from warpdata.formats.labels.annotations import (
+    KINDS,
+    Annotation,
+    Box,
+    Keypoints,
+    Label,
+    Mask,
+    Polygon,
+    Polyline,
+    annotation_of,
+    box_of,
+    geometry_columns,
+)
+from warpdata.formats.labels.coco import coco_document
+from warpdata.formats.labels.conservation import Conservation, ConservationItem, ConservationReport
+from warpdata.formats.labels.cvat_manifest import cvat_manifest
+from warpdata.formats.labels.files import DirectoryFiles, ImagePlace, LabelFile, LabelFiles, MemoryFiles, OutputFile
+from warpdata.formats.labels.image_path import check_image_path
+from warpdata.formats.labels.label_studio import label_config, label_studio_result, label_studio_task
+from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet, measure
+from warpdata.formats.labels.options import LabelOptions
+from warpdata.formats.labels.yolo import YoloLayout, yolo_data, yolo_labels
+
+__all__ = [
+    "KINDS",
+    "Annotation",
+    "Box",
+    "Conservation",
+    "ConservationItem",
+    "ConservationReport",
+    "DirectoryFiles",
+    "ImagePlace",
+    "Keypoints",
+    "Label",
+    "LabelClass",
+    "LabelFile",
+    "LabelFiles",
+    "LabelOptions",
+    "LabelSet",
+    "LabeledImage",
+    "Mask",
+    "MemoryFiles",
+    "OutputFile",
+    "Polygon",
+    "Polyline",
+    "YoloLayout",
+    "annotation_of",
+    "box_of",
+    "check_image_path",
+    "coco_document",
+    "cvat_manifest",
+    "geometry_columns",
+    "label_config",
+    "label_studio_result",
+    "label_studio_task",
+    "measure",
+    "yolo_data",
+    "yolo_labels",
+]
