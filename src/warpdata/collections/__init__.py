@@ -9,8 +9,10 @@ from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.inbox import Inbox, InboxEntry, InboxFile, InboxSource
 from warpdata.collections.integrity import IntegrityReport
+from warpdata.collections.label_export import LabelExport
+from warpdata.collections.label_import import LabelImport
 from warpdata.collections.object_diff import ImageChange, ObjectChange, ObjectDiff, diff_objects
-from warpdata.collections.platform_format import annotation_members, parse_annotation, read_annotations
+from warpdata.collections.platform_format import read_annotations
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
@@ -21,7 +23,17 @@ from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
-from warpdata.formats.labels import Annotation, Box, Keypoints, Label, Mask, Polygon
+from warpdata.formats.labels import (
+    Annotation,
+    Box,
+    Keypoints,
+    Label,
+    Mask,
+    Polygon,
+    Polyline,
+    annotation_members,
+    parse_annotation,
+)
 
 __all__ = [
     "FILES",
@@ -46,10 +58,13 @@ __all__ = [
     "IntegrityReport",
     "Keypoints",
     "Label",
+    "LabelExport",
+    "LabelImport",
     "Mask",
     "ObjectChange",
     "ObjectDiff",
     "Polygon",
+    "Polyline",
     "PurgeIntent",
     "PurgeOptions",
     "PurgeRequest",

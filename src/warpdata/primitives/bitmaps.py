@@ -48,5 +48,4 @@ def unite(bitmaps: Sequence[BitMap]) -> BitMap:
 
 def bitmap_bytes(bitmap: BitMap) -> int:
     """Return the memory of a bitmap, without that of its object."""
-    known = bitmap.get_statistics()
-    return sum(count for name, count in known.items() if name.startswith("n_bytes"))
+    return sum(int(count) for name, count in bitmap.get_statistics().items() if name.startswith("n_bytes"))

@@ -23,6 +23,7 @@ from warpdata.formats.labels.json_input import object_of
 from warpdata.formats.labels.label_studio_results import RESULT_TYPES, decode_result, encode_result
 from warpdata.formats.labels.model import FACTS, LabeledImage, LabelSet
 from warpdata.formats.labels.options import LabelOptions
+from warpdata.formats.labels.xml_output import quote
 
 __all__ = [
     "StudioTask",
@@ -58,15 +59,13 @@ class StudioTask:
 
 def label_config(labels: LabelSet, kinds: tuple[str, ...] = ("box", "polygon", "label")) -> str:
     """Return the labelling interface for a project with these classes."""
-    from xml.sax.saxutils import quoteattr
-
     lines = ["<View>", '  <Image name="image" value="$image"/>']
     for kind in kinds:
         name, tag = _CONTROLS[kind]
         choice = "Choice" if kind == "label" else "Label"
         several = ' choice="multiple"' if kind == "label" else ""
         lines.append(f'  <{tag} name="{name}" toName="image"{several}>')
-        lines += [f"    <{choice} value={quoteattr(one)}/>" for one in labels.class_names]
+        lines += [f'    <{choice} value="{quote(one)}"/>' for one in labels.class_names]
         lines.append(f"  </{tag}>")
     return "\n".join([*lines, "</View>\n"])
 
