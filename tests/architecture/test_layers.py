@@ -96,8 +96,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
-    | {"formats.media", "kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
-    | {"collections"},
+    | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
+    | {"publish", "edit", "datasets", "maintenance", "collections"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
