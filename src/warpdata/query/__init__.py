@@ -10,7 +10,6 @@ from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, r
 from warpdata.query.evaluator import Evaluator
 from warpdata.query.expr import (
     Compare,
-    Constant,
     Contains,
     IsNull,
     Leaf,
@@ -36,7 +35,6 @@ __all__ = [
     "Clauses",
     "ColumnNamespace",
     "Compare",
-    "Constant",
     "Contains",
     "Evaluator",
     "Expression",

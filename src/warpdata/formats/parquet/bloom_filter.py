@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError
 from warpdata.formats.parquet.thrift import Wanted, read_struct
 from warpdata.limits import MAX_THRIFT_DEPTH
-from warpdata.query import Constant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +53,7 @@ def parse_bloom_filter(data: bytes) -> BloomFilter | None:
     return BloomFilter(data[end:]) if is_known and is_whole and size_bytes and not size_bytes % _BLOCK.size else None
 
 
-def encode_value(value: Constant, arrow_type: pa.DataType, physical_type: int) -> list[bytes] | None:
+def encode_value(value: Any, arrow_type: pa.DataType, physical_type: int) -> list[bytes] | None:
     """Return the encodings of all values that equal this one; None if they are not known."""
     import pyarrow as pa
 
