@@ -23,6 +23,7 @@ __all__ = ["MAX_BODY_BYTES", "MAX_FILE_BYTES", "Guard", "RequestMetrics", "allow
 MAX_BODY_BYTES = 1 * MIB
 MAX_FILE_BYTES = 64 * MIB
 """One file that is sent in one request."""
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -41,6 +42,12 @@ class RequestMetrics:
         self.registry = registry
         self.requests = Counter("warp_requests", "Requests that were answered.", labels, registry=registry)
         self.seconds = Histogram("warp_request_seconds", "Time until an answer began.", labels[:2], registry=registry)
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer. `route` is a pattern, so that labels are bounded."""
+        known = method if method in _METHODS else "other"
+        self.requests.labels(known, route, str(status)).inc()
+        self.seconds.labels(known, route).observe(seconds)
 
 
 def allowed_hosts(options: ServiceOptions) -> Sequence[str]:
@@ -103,10 +110,7 @@ class Guard:
         await self._app(scope, receive_bounded, send_guarded)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")  # the pattern, so that labels are bounded
-        method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.seconds.labels(method, route).observe(seconds)
+        self._metrics.count(scope["method"], getattr(scope.get("route"), "path", "other"), status, seconds)
 
 
 def _hostname(host: str) -> str:

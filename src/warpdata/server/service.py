@@ -13,6 +13,7 @@ from warpdata.repository.catalog import Address, VersionRef
 from warpdata.repository.rows import RowSelection
 from warpdata.server.blob_index import BlobIndex
 from warpdata.server.database import Database
+from warpdata.server.thumbnails import Thumbnails
 from warpdata.session import Session
 
 __all__ = ["Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
@@ -55,6 +56,7 @@ class Service:
     )
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
+    thumbnails: Thumbnails = field(default_factory=Thumbnails)
     _opened: ByteLRU[tuple[str, str], Dataset] = field(default_factory=lambda: ByteLRU(max_entries=_OPENED_VERSIONS))
 
     def now(self) -> str:

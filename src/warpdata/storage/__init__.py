@@ -33,10 +33,11 @@ from warpdata.storage.service_client import ClientOptions, ServiceClient, Servic
 from warpdata.storage.service_store import ServiceStore
 from warpdata.storage.tokens import forget_token, read_token, save_token
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry, check_key
-from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
+from warpdata.storage.verified_read import REPAIR_HINT, BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
+    "REPAIR_HINT",
     "SNIFFED_BYTES",
     "BlobCopy",
     "BufferedBlob",

@@ -20,6 +20,7 @@ from warpdata.collections import (
     check_collection,
     create_collection,
     parse_annotation,
+    read_annotations,
 )
 from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_REF_LENGTH
 from warpdata.primitives.hashing import sha256_hex
@@ -40,13 +41,13 @@ from warpdata.server.routes.parameters import (
 from warpdata.server.routes.refs import RefPath, Writable
 from warpdata.server.service import Service
 
-__all__ = ["ImagePath", "StateView", "open_collection", "router"]
+__all__ = ["COMPARED", "ImagePath", "StateView", "open_collection", "router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["collections"])
 Labelable = Annotated[str, Depends(Authorized(Action.LABEL))]
 ImagePath = Annotated[str, Path(min_length=1, max_length=1024, description="The path of the image.")]
 _MISSING = 1000
-_COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
+COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
 
 
 class NewCollectionBody(Body):
@@ -207,6 +208,13 @@ class AnnotationsView(Answer):
     annotations: list[dict[str, Any]]
 
 
+class ImageAnnotationsView(Answer):
+    """The annotations of images by path, in the members of Platform Format, each with its `id`."""
+
+    version: str
+    images: dict[str, list[dict[str, Any]]]
+
+
 @router.post("/collection", summary="Create a collection", status_code=201, response_model=CollectionView)
 def create_empty_collection(
     service: ServiceOf, caller: Caller, dataset_id: Writable, body: NewCollectionBody, once: Once
@@ -260,8 +268,8 @@ def get_version_state(service: ServiceOf, dataset_id: Readable, version_name: Re
 def compare_versions(
     service: ServiceOf,
     dataset_id: Readable,
-    older: Annotated[str, Query(alias="from"), _COMPARED],
-    newer: Annotated[str, Query(alias="to"), _COMPARED] = HEAD,
+    older: Annotated[str, Query(alias="from"), COMPARED],
+    newer: Annotated[str, Query(alias="to"), COMPARED] = HEAD,
 ) -> ComparisonView:
     """Compare two versions: images by path and hash, annotations by id, and counts by class."""
     return ComparisonView.model_validate(open_collection(service, dataset_id).compare(older, newer))
@@ -291,6 +299,18 @@ def list_annotations(
     view = _annotations_view(Collection(service.session, dataset_id), image, dataset.version)
     response.headers["ETag"] = annotations_etag(view.annotations)
     return view
+
+
+@router.get("/image-annotations", summary="List the annotations of several images")
+def list_image_annotations(
+    service: ServiceOf,
+    dataset_id: Readable,
+    images: Annotated[list[Annotated[str, Query(max_length=1024)]], Query(alias="image", min_length=1, max_length=100)],
+    ref: RefQuery = None,
+) -> ImageAnnotationsView:
+    """List the annotations of several images of HEAD or a version. Repeat `image` for each."""
+    _, dataset = service.open(dataset_id, ref)
+    return ImageAnnotationsView(version=dataset.version, images=read_annotations(dataset, images))
 
 
 @router.put("/annotations/{path:path}", summary="Replace the annotations of an image")
