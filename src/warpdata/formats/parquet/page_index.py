@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError
 from warpdata.formats.parquet.footer import ChunkStatistics
@@ -42,14 +42,14 @@ def parse_column_index(data: bytes) -> list[ChunkStatistics] | None:
         return None
     out = []
     for is_empty, minimum, maximum, null_count in zip(empty, minima, maxima, counts, strict=True):
-        known = (None, None) if is_empty else (minimum, maximum)
-        out.append(ChunkStatistics(*known, null_count))  # type: ignore[arg-type]  # by the numbers of the fields
+        low, high = (None, None) if is_empty else (minimum, maximum)
+        out.append(ChunkStatistics(low, high, null_count))
     return out
 
 
-def _read_lists(data: bytes) -> dict[int, list[bytes | bool | int]]:
+def _read_lists(data: bytes) -> dict[int, list[Any]]:
     """Return the lists of a struct, by the number of their field."""
-    found: dict[int, list[bytes | bool | int]] = {}
+    found: dict[int, list[Any]] = {}
     position = number = 0
     while header := data[position]:
         number += header >> 4
@@ -61,7 +61,8 @@ def _read_lists(data: bytes) -> dict[int, list[bytes | bool | int]]:
         kind = data[position] & 15
         if count > len(data):
             raise CorruptError("a list has more items than bytes")
-        position, items = start, []
+        position = start
+        items: list[Any] = []
         for _ in range(count):
             if kind == 8:
                 size_bytes, position = read_varint(data, position)
