@@ -114,6 +114,8 @@ MAX_LABEL_JSON_BYTES = 4 * GIB
 MAX_LABEL_XML_BYTES = 4 * GIB
 MAX_LABEL_XML_DEPTH = 32
 MAX_LABEL_FILES = 10_000_000
+MAX_RETURNED_LABEL_BYTES = 64 * MIB
+"""What a labelling tool sends about one image, or of CVAT about one job."""
 MAX_TRAINING_TEXT_LENGTH = 256
 MAX_PURGED_PATHS = 256
 """Paths that have the content of one purge."""
