@@ -170,3 +170,15 @@ MAX_SAMPLE_SUFFIXES = 1024
 """Columns that the names of WebDataset members make."""
 MAX_FOREIGN_SHARD_BYTES = 4 * GIB
 """One decompressed shard of MDS or chunk of LitData. Both address bytes by 32 bits."""
+
+# The service (docs/reference/api.md)
+MAX_BODY_BYTES = 1 * MIB
+MAX_FILE_BYTES = 64 * MIB
+"""One file, archive or change that is sent in one request."""
+MAX_PARTIAL_BYTES = 1024 * GIB
+"""One file that is sent in parts."""
+MAX_UPLOAD_FILES = 10_000
+MAX_WEBHOOKS = 50
+MAX_SCHEDULES = 100
+MAX_FETCHED_BYTES = 16 * GIB
+"""What an import loads from one address."""

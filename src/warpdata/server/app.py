@@ -11,9 +11,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 
+from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
 from warpdata.server.access import AttemptLimit
 from warpdata.server.caller import CSRF_HEADER
-from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, RequestMetrics, allowed_hosts
+from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.jobs import JobWorker, stop_workers
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned

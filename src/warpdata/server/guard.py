@@ -14,15 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpdata.errors import ErrorKind
-from warpdata.limits import MIB
+from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_PARTIAL_BYTES
 from warpdata.server.problems import problem
 from warpdata.server.service import ServiceOptions
 
-__all__ = ["MAX_BODY_BYTES", "MAX_FILE_BYTES", "Guard", "RequestMetrics", "allowed_hosts"]
+__all__ = ["Guard", "RequestMetrics", "allowed_hosts"]
 
-MAX_BODY_BYTES = 1 * MIB
-MAX_FILE_BYTES = 64 * MIB
-"""One file that is sent in one request."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -65,7 +62,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, started, counted = Headers(scope=scope), self._timer(), False
-        limit = MAX_FILE_BYTES if "/uploads/" in scope["path"] else MAX_BODY_BYTES
+        limit = _body_limit(scope["path"])
         received = 0
 
         async def send_guarded(message: Message) -> None:
@@ -107,6 +104,13 @@ class Guard:
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.seconds.labels(method, route).observe(seconds)
+
+
+def _body_limit(path: str) -> int:
+    """Return the most that a body may have. A file in parts is bounded by the length that was announced for it."""
+    if "/partial/" in path:
+        return MAX_PARTIAL_BYTES
+    return MAX_FILE_BYTES if "/uploads/" in path or path.endswith("/annotations") else MAX_BODY_BYTES
 
 
 def _hostname(host: str) -> str:

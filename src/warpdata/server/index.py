@@ -16,7 +16,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from warpdata.kinds import entries_by_kind
+from warpdata.kinds.artifacts import ArtifactInfo
 from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
+from warpdata.repository.manifest import Manifest
 from warpdata.server.access import AuditEntry, Place, Principal, Role, record
 from warpdata.server.database import DatasetRow, EventRow
 from warpdata.server.service import Service
@@ -75,6 +77,7 @@ def index_dataset(service: Service, dataset_id: str) -> bool:
         updated=commit.time,
         row_count=manifest.row_count,
         size_bytes=manifest.data_bytes,
+        file_count=_count_files(manifest),
         sections={kind.section: sorted(entries) for kind, entries in entries_by_kind(manifest) if entries},
     )
     data = {"dataset": dataset_id, "version": head.version, "commit": head.commit}
@@ -82,6 +85,16 @@ def index_dataset(service: Service, dataset_id: str) -> bool:
         db.merge(made)
         db.add(EventRow(time=service.now(), kind="head", workspace=workspace, dataset=name, data=data))
     return True
+
+
+def _count_files(manifest: Manifest) -> int:
+    """Return the number of files in all artifacts."""
+    return sum(
+        info.members
+        for kind, entries in entries_by_kind(manifest)
+        for info in (kind.describe(name, entry) for name, entry in entries.items())
+        if isinstance(info, ArtifactInfo)
+    )
 
 
 def record_change(service: Service, caller: Principal, dataset_id: str, action: str, detail: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from sqlalchemy import delete
 
@@ -14,6 +15,7 @@ from warpdata.server.index import synchronize
 from warpdata.server.jobs.kinds import KINDS
 from warpdata.server.jobs.queue import STALE_S, claim, finish, log, release, report
 from warpdata.server.jobs.run import JobEndedError, JobRun
+from warpdata.server.problems import describe_error
 from warpdata.server.service import Service
 
 __all__ = ["JobWorker", "stop_workers"]
@@ -87,8 +89,10 @@ class JobWorker:
             else:
                 finish(self._service, row.id, self._id)
         except WarpError as error:
-            log(self._service, row.id, error.message)
-            failed = {"code": error.kind.value, "detail": error.message, "hint": error.hint}
+            shown = describe_error(error)
+            _LOG.warning("job %s (%s) failed: %s", row.id, row.kind, error.message)
+            log(self._service, row.id, shown.detail)
+            failed = {"code": error.kind.value, **asdict(shown)}
             finish(self._service, row.id, self._id, error=failed)
         except Exception:  # noqa: BLE001 - logged with its traceback, and the job says so
             _LOG.exception("job %s (%s) failed", row.id, row.kind)

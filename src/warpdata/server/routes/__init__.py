@@ -6,6 +6,7 @@ A new resource is a module with a `router`, and a line in `ROUTERS`.
 from fastapi import APIRouter
 
 from warpdata.server.routes import (
+    annotations,
     audit,
     collections,
     datasets,
@@ -14,6 +15,7 @@ from warpdata.server.routes import (
     health,
     jobs,
     objects,
+    partial_files,
     purges,
     refs,
     removal,
@@ -36,11 +38,13 @@ ROUTERS: tuple[APIRouter, ...] = (
     refs.router,
     samples.router,
     collections.router,
+    annotations.router,
     training.router,
     removal.router,
     purges.router,
     files.router,
     uploads.router,
+    partial_files.router,
     objects.router,
     sql.router,
     jobs.router,

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session as OrmSession
 
@@ -67,6 +68,7 @@ class JobLogView(Answer):
 
 class NewJobBody(Body):
     """A job for a dataset. Without `ref`, `verify` takes the head, and the kinds for collections take all versions.
+    `refs` names several versions of a collection.
 
     `verify` reads and hashes every blob of a version. `integrity` looks for the files of versions of a collection, with
     `deep` also reads them, and marks broken versions. `repair` makes successors of broken versions.
@@ -74,6 +76,7 @@ class NewJobBody(Body):
 
     kind: Literal["verify", "integrity", "repair"]
     ref: RefText | None = None
+    refs: Annotated[list[RefText], Field(max_length=1000)] | None = None
     deep: bool = False
 
 
@@ -92,7 +95,7 @@ def create_job(service: ServiceOf, caller: Caller, dataset_id: Writable, body: N
         arguments["version"] = service.open(dataset_id, body.ref)[0].version
     else:
         open_collection(service, dataset_id)
-        arguments |= {"refs": [body.ref] if body.ref else None, "deep": body.deep}
+        arguments |= {"refs": [body.ref] if body.ref else body.refs, "deep": body.deep}
     return start_job(caller, NewJob(body.kind, caller.user_id, place, arguments), once)
 
 
