@@ -182,3 +182,9 @@ MAX_WEBHOOKS = 50
 MAX_SCHEDULES = 100
 MAX_FETCHED_BYTES = 16 * GIB
 """What an import loads from one address."""
+MAX_ARCHIVE_ENTRIES = 1_000_000
+MAX_ARCHIVE_RATIO = 100
+"""Unpacked bytes for each byte of an archive."""
+MAX_UNPACKED_BYTES = 256 * GIB
+MAX_SEARCH_BODY_BYTES = 16 * MIB
+"""A search with an example image."""

@@ -86,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
-    | {"collections"},
+    | {"collections", "ingest", "exporters"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -105,7 +105,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "duckdb": ("query/", "cli/"),
     "click": ("cli/",),
     "rich": ("cli/",),
-    "socket": ("testing/", "formats/tensors/peer_server.py", "formats/tensors/peer_connection.py"),
+    "socket": ("testing/", "formats/tensors/peer_server.py", "formats/tensors/peer_connection.py", "server/safe_http.py"),
     "sklearn": ("cli/",),
     "PIL": ("formats/media/image.py", "cli/episode_plot.py"),
     "soundfile": ("formats/media/audio.py",),

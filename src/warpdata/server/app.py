@@ -15,7 +15,7 @@ from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
 from warpdata.server.access import AttemptLimit
 from warpdata.server.caller import CSRF_HEADER
 from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
-from warpdata.server.jobs import JobWorker, stop_workers
+from warpdata.server.jobs import start_workers, stop_workers
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
@@ -66,9 +66,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Bound the threads that run calls of the library, and run jobs beside them."""
     service: Service = app.state.service
     anyio.to_thread.current_default_thread_limiter().total_tokens = service.options.threads
-    workers = [JobWorker(service) for _ in range(service.options.job_threads if service.options.runs_jobs else 0)]
-    for worker in workers:
-        worker.start()
+    workers = start_workers(service) if service.options.runs_jobs else []
     yield
     app.state.is_ending = True
     stop_workers(workers)

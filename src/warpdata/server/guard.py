@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpdata.errors import ErrorKind
-from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_PARTIAL_BYTES
+from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_PARTIAL_BYTES, MAX_SEARCH_BODY_BYTES
 from warpdata.server.problems import problem
 from warpdata.server.service import ServiceOptions
 
@@ -110,6 +110,8 @@ def _body_limit(path: str) -> int:
     """Return the most that a body may have. A file in parts is bounded by the length that was announced for it."""
     if "/partial/" in path:
         return MAX_PARTIAL_BYTES
+    if path.endswith("/search"):
+        return MAX_SEARCH_BODY_BYTES
     return MAX_FILE_BYTES if "/uploads/" in path or path.endswith("/annotations") else MAX_BODY_BYTES
 
 

@@ -20,7 +20,8 @@ from warpdata.kinds.artifacts import ArtifactInfo
 from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
 from warpdata.repository.manifest import Manifest
 from warpdata.server.access import AuditEntry, Place, Principal, Role, record
-from warpdata.server.database import DatasetRow, EventRow
+from warpdata.server.database import DatasetRow
+from warpdata.server.event_log import ServiceEvent, add_event
 from warpdata.server.service import Service
 
 __all__ = ["Synchronized", "forget_dataset", "index_dataset", "record_change", "synchronize", "visible_to"]
@@ -81,9 +82,10 @@ def index_dataset(service: Service, dataset_id: str) -> bool:
         sections={kind.section: sorted(entries) for kind, entries in entries_by_kind(manifest) if entries},
     )
     data = {"dataset": dataset_id, "version": head.version, "commit": head.commit}
+    event = ServiceEvent("head", workspace, name, data)
     with suppress(IntegrityError), service.database.write() as db:  # another process indexes the same head
         db.merge(made)
-        db.add(EventRow(time=service.now(), kind="head", workspace=workspace, dataset=name, data=data))
+        add_event(service, db, event)
     return True
 
 

@@ -16,7 +16,7 @@ from warpdata.repository.catalog import mark_store
 from warpdata.server.access import create_user, issue_sign_in_code
 from warpdata.server.app import create_app
 from warpdata.server.database import UserRow, open_database
-from warpdata.server.jobs import JobWorker, stop_workers
+from warpdata.server.jobs import start_workers, stop_workers
 from warpdata.server.service import Service, ServiceOptions
 from warpdata.session import Session
 
@@ -115,9 +115,7 @@ class _AnnouncedServer(uvicorn.Server):
 
 def work(service: Service, is_ending: Callable[[], bool]) -> None:
     """Run jobs of a service until `is_ending` says so, in a process of their own."""
-    workers = [JobWorker(service) for _ in range(service.options.job_threads)]
-    for worker in workers:
-        worker.start()
+    workers = start_workers(service)
     try:
         while not is_ending():
             service.session.sleep(0.2)

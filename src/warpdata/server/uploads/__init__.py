@@ -5,7 +5,14 @@ garbage collection looks at, so it stays until the commit.
 """
 
 from warpdata.server.uploads.archives import receive_archive
-from warpdata.server.uploads.commit import ImageOptions, UploadPlan, apply_labels, commit_upload
+from warpdata.server.uploads.commit import (
+    ImageOptions,
+    UploadPlan,
+    apply_labels,
+    commit_upload,
+    copy_files,
+    discard_upload,
+)
 from warpdata.server.uploads.partial_files import (
     CHECKSUM_ALGORITHMS,
     NewPartial,
@@ -27,6 +34,8 @@ __all__ = [
     "begin_partial",
     "begin_upload",
     "commit_upload",
+    "copy_files",
+    "discard_upload",
     "find_partial",
     "find_upload",
     "list_files",

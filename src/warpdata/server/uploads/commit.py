@@ -6,14 +6,14 @@ The commit is done once, whatever is repeated or killed: its transaction follows
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from warpdata.collections import FILES, Annotation, Changes, Collection, check_collection, is_collection
 from warpdata.datasets import Dataset, open_dataset
@@ -24,10 +24,10 @@ from warpdata.repository.catalog import MAIN, Address, find_head, find_transacti
 from warpdata.server.database import UploadFileRow, UploadRow
 from warpdata.server.index import index_dataset
 from warpdata.server.service import Service
-from warpdata.server.uploads.received import object_key, upload_prefix
+from warpdata.server.uploads.received import check_open, object_key, upload_prefix
 from warpdata.storage import ByteRange
 
-__all__ = ["ImageOptions", "UploadPlan", "apply_labels", "commit_upload"]
+__all__ = ["ImageOptions", "UploadPlan", "apply_labels", "commit_upload", "copy_files", "discard_upload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,7 @@ def commit_upload(service: Service, upload: UploadRow, author: str, plan: Upload
             raise BadInputError("the upload has no files", hint="Send files first.")
         with _fetched(service, files) as paths:
             version = _publish(service, upload, paths, plan, EditOptions(plan.message, author, MAIN, key))
-    with service.database.write() as db:
-        db.get_one(UploadRow, upload.id).version = version
+    _mark_committed(service, upload.id, version)
     _discard(service, upload.id)
     index_dataset(service, dataset_id)
     return version
@@ -94,6 +93,11 @@ def apply_labels(
 def _list_rows(service: Service, upload: UploadRow) -> list[UploadFileRow]:
     with service.database.read() as db:
         return list(db.scalars(select(UploadFileRow).where(UploadFileRow.upload_id == upload.id)))
+
+
+def _mark_committed(service: Service, upload_id: str, version: str) -> None:
+    with service.database.write() as db:
+        db.get_one(UploadRow, upload_id).version = version
 
 
 def _discard(service: Service, upload_id: str) -> None:
@@ -151,6 +155,24 @@ def _relabel(change: Changes, path: str, given: ImageOptions) -> None:
         change.annotate(path, given.annotations, replace=given.replace)
     if given.split is not None or given.tags is not None:
         change.set(path, split=given.split, tags=given.tags)
+
+
+def copy_files(service: Service, upload: UploadRow, place: Callable[[str], Path], check: Callable[[], None]) -> int:
+    """Copy the files of an upload that is not committed to this machine, and return their number."""
+    files = _list_rows(service, check_open(upload))
+    if not files:
+        raise BadInputError("the upload has no files", hint="Send files first.")
+    for file in files:
+        check()
+        _fetch_parts(service, file, place(file.path))
+    return len(files)
+
+
+def discard_upload(service: Service, upload: UploadRow) -> None:
+    """Forget an upload with its files."""
+    _discard(service, upload.id)
+    with service.database.write() as db:
+        db.execute(delete(UploadRow).where(UploadRow.id == upload.id, UploadRow.version.is_(None)))
 
 
 @contextmanager
