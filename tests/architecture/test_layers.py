@@ -124,6 +124,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "lance": ("ingest/lance.py",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),
+    "jwt": ("server/access/provider.py",),
     "fastapi": ("server/",),
     "prometheus_client": ("server/",),
     "pydantic": ("server/",),

@@ -35,6 +35,7 @@ _EXPORTS = {
         "synchronize",
     ),
     "warpdata.server.service": (
+        "ProviderOptions",
         "Service",
         "ServiceOptions",
     ),
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from warpdata.server.app import create_app as create_app
     from warpdata.server.index import Synchronized as Synchronized
     from warpdata.server.index import synchronize as synchronize
+    from warpdata.server.service import ProviderOptions as ProviderOptions
     from warpdata.server.service import Service as Service
     from warpdata.server.service import ServiceOptions as ServiceOptions
     from warpdata.server.serving import Running as Running

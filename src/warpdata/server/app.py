@@ -12,12 +12,12 @@ from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 
 from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
-from warpdata.server.access import AttemptLimit
+from warpdata.server.access import AttemptLimit, SignInProvider
 from warpdata.server.caller import CSRF_HEADER
 from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.jobs import start_workers, stop_workers
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
-from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
+from warpdata.server.routes import API_PREFIX, ROUTERS, provider, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
 from warpdata.server.service import Service
 
@@ -50,8 +50,11 @@ def create_app(service: Service) -> FastAPI:
     app.state.metrics = RequestMetrics(CollectorRegistry())
     app.state.is_ending = False
     app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
+    options = service.options
+    app.state.provider = None if options.provider is None else SignInProvider(service, options.provider)
     add_handlers(app)
     app.include_router(unversioned, responses=PROBLEMS)
+    app.include_router(provider.router)
     for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
     app.add_middleware(

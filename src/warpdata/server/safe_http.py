@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from warpdata.errors import AccessDeniedError, BadInputError, ErrorKind, LimitExceededError, StorageError
+from warpdata.errors import AccessDeniedError, BadInputError, ErrorKind, LimitExceededError, StorageError, WarpError
 from warpdata.limits import KIB, MIB
 
 __all__ = ["AddressRule", "FetchLimits", "SafeReply", "check_url", "parse_networks", "send_safely", "stream_safely"]
@@ -162,6 +162,8 @@ def _exchange(
                 given = {}  # they were meant for the first host
             url = following
         raise BadInputError(f"{_shown(url)} redirects more than {limits.max_redirects} times")
+    except WarpError:
+        raise
     except (OSError, http.client.HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
         raise StorageError(f"{_shown(url)} does not answer: {reason}", hint="Check the address.") from error

@@ -17,11 +17,22 @@ from warpdata.server.database import Database
 from warpdata.server.safe_http import AddressRule, parse_networks
 from warpdata.session import Session
 
-__all__ = ["Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
+__all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
 
 _OPENED_VERSIONS = 64
 _SELECTION_BYTES = 64 * 1024 * 1024
 _STATISTICS_ENTRIES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderOptions:
+    """An OpenID Connect provider, and what the service is called there."""
+
+    issuer: str
+    client_id: str
+    client_secret: str | None = field(default=None, repr=False)
+    creates_users: bool = False
+    """Create a user for each verified e-mail address. The user has no role yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class ServiceOptions:
     """Failed attempts of one address within a minute."""
     allowed_networks: tuple[str, ...] = ()
     """Networks that are not public, and may be reached by webhooks, imports and sign-in providers."""
+    provider: ProviderOptions | None = None
+    """Who signs users in, beside sign-in links."""
     mirrors: tuple[str, ...] = ()
     """Stores with copies of datasets, from which a scrub restores lost bytes."""
 

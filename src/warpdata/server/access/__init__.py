@@ -5,8 +5,10 @@
 
 from warpdata.server.access.audit import AuditEntry, find_tampering, record
 from warpdata.server.access.credentials import (
+    SIGN_IN_S,
     IssuedToken,
     NewToken,
+    begin_sign_in,
     create_token,
     create_user,
     end_sign_in,
@@ -18,6 +20,7 @@ from warpdata.server.access.credentials import (
     revoke_token,
     set_role,
 )
+from warpdata.server.access.provider import SignInProvider, StartedSignIn
 from warpdata.server.access.rate_limit import AttemptLimit
 from warpdata.server.access.roles import (
     Action,
@@ -34,6 +37,7 @@ from warpdata.server.access.roles import (
 from warpdata.server.access.signed_urls import FileGrant, sign_file, verify_file
 
 __all__ = [
+    "SIGN_IN_S",
     "Action",
     "AttemptLimit",
     "AuditEntry",
@@ -45,9 +49,12 @@ __all__ = [
     "Role",
     "Roles",
     "Scope",
+    "SignInProvider",
+    "StartedSignIn",
     "authorize",
     "authorize_admin",
     "authorize_credentials",
+    "begin_sign_in",
     "create_token",
     "create_user",
     "end_sign_in",

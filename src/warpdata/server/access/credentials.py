@@ -18,15 +18,18 @@ from warpdata.server.database import MemberRow, SignInCodeRow, SignInRow, TokenR
 from warpdata.server.service import Service
 
 __all__ = [
+    "SIGN_IN_S",
     "TOKEN_PREFIX",
     "IssuedToken",
     "NewToken",
+    "begin_sign_in",
     "create_token",
     "create_user",
     "end_sign_in",
     "find_sign_in",
     "find_token",
     "find_user",
+    "is_user_name",
     "issue_sign_in_code",
     "redeem_sign_in_code",
     "revoke_token",
@@ -61,7 +64,7 @@ class IssuedToken:
 
 def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserRow:
     """Create a user. `AlreadyExistsError` if the name is taken."""
-    if not _USER_NAME.fullmatch(name):
+    if not is_user_name(name):
         raise BadInputError(
             f"{name[:200]!r} is not the name of a user",
             hint="Write letters, digits and . _ @ + -, such as ana@acme",
@@ -72,6 +75,11 @@ def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserR
         row = UserRow(id=service.new_id(), name=name, is_admin=is_admin, is_active=True, created=service.now())
         db.add(row)
     return row
+
+
+def is_user_name(name: str) -> bool:
+    """Return whether a user can be called so."""
+    return _USER_NAME.fullmatch(name) is not None
 
 
 def find_user(service: Service, name: str) -> UserRow:
@@ -113,16 +121,21 @@ def redeem_sign_in_code(service: Service, code: str) -> tuple[UserRow, str]:
         if found is not None:
             db.delete(found)
         user = None if found is None or found.expires <= service.now() else db.get(UserRow, found.user_id)
-        secret = service.new_secret()
-        if user is not None and user.is_active:
-            expires = service.later(SIGN_IN_S)
-            db.execute(delete(SignInRow).where(SignInRow.expires <= service.now()))
-            db.add(SignInRow(hash=_hashed(secret), user_id=user.id, created=service.now(), expires=expires))
     if user is None or not user.is_active:
         raise AuthenticationError(
             "the sign-in link was used before, or has expired", hint="`warp server link` prints a new one."
         )
-    return user, secret
+    return user, begin_sign_in(service, user.id)
+
+
+def begin_sign_in(service: Service, user_id: str) -> str:
+    """Sign a user in whose identity was checked, and return the secret of the cookie."""
+    secret = service.new_secret()
+    with service.database.write() as db:
+        db.execute(delete(SignInRow).where(SignInRow.expires <= service.now()))
+        expires = service.later(SIGN_IN_S)
+        db.add(SignInRow(hash=_hashed(secret), user_id=user_id, created=service.now(), expires=expires))
+    return secret
 
 
 def find_sign_in(service: Service, secret: str) -> Principal | None:

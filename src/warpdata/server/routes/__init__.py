@@ -16,6 +16,7 @@ from warpdata.server.routes import (
     jobs,
     objects,
     partial_files,
+    provider,
     purges,
     quotas,
     refs,
@@ -33,7 +34,7 @@ from warpdata.server.routes import (
     workspaces,
 )
 
-__all__ = ["API_PREFIX", "ROUTERS", "unversioned"]
+__all__ = ["API_PREFIX", "ROUTERS", "provider", "unversioned"]
 
 API_PREFIX = "/api/v1"
 ROUTERS: tuple[APIRouter, ...] = (

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 from binascii import Error as Base64Error
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field, StringConstraints
 
 from warpdata.datasets import Dataset
-from warpdata.errors import BadInputError
+from warpdata.errors import BadInputError, MediaDecodeError
 from warpdata.limits import MAX_FILTER_LENGTH, MAX_NAME_LENGTH, MAX_QUERY_LENGTH, MAX_VECTOR_LENGTH
 from warpdata.server.caller import ServiceOf
 from warpdata.server.cells import json_rows
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.parameters import Answer, Body, RefText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["router"]
 
@@ -72,20 +75,14 @@ class SearchView(Answer):
 def search(service: ServiceOf, dataset_id: Readable, body: SearchBody) -> SearchView:
     """Find the `k` best rows by words, vectors, images, or words and vectors together."""
     _, dataset = service.open(dataset_id, body.ref)
-    hits = dataset.search(
-        body.table,
-        near=None if body.near is None else _near(dataset, body.table, body.near),
-        text=body.text,
-        column=body.column,
-        k=body.k,
-        filter=body.filter,
-        columns=body.columns,
-        metric=body.metric,
-        exact=body.exact,
-    )
+    try:
+        hits = _search(dataset, body)
+    except MediaDecodeError as error:
+        if body.near is None or body.near.image is None:
+            raise
+        raise BadInputError(f"the example cannot be compared: {error.message}", hint="Send PNG or JPEG.") from error
     found, explanation = hits.to_arrow(), hits.explain()
-    shown = found.select([name for name in found.schema.names if name not in _HIDDEN])
-    rows = json_rows(shown)
+    rows = json_rows(_plain(found.select([name for name in found.schema.names if name not in _HIDDEN])))
     return SearchView(
         version=dataset.version,
         table=explanation.table,
@@ -98,6 +95,31 @@ def search(service: ServiceOf, dataset_id: Readable, body: SearchBody) -> Search
         ],
         explanation=str(explanation),
     )
+
+
+def _search(dataset: Dataset, body: SearchBody) -> Any:
+    return dataset.search(
+        body.table,
+        near=None if body.near is None else _near(dataset, body.table, body.near),
+        text=body.text,
+        column=body.column,
+        k=body.k,
+        filter=body.filter,
+        columns=body.columns,
+        metric=body.metric,
+        exact=body.exact,
+    )
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Return rows whose references are paths."""
+    import pyarrow as pa
+
+    for at, column in enumerate(rows.schema):
+        if isinstance(column.type, pa.ExtensionType):
+            paths = pa.chunked_array([chunk.storage for chunk in rows.column(at).chunks], column.type.storage_type)
+            rows = rows.set_column(at, column.name, paths)
+    return rows
 
 
 def _near(dataset: Dataset, table: str | None, body: NearBody) -> tuple[str, Any]:
