@@ -30,6 +30,7 @@ __all__ = [
     "detect_rank",
     "load_settings",
     "local_world_size",
+    "oidc_secret",
     "peer_token",
     "provider_variables",
 ]
@@ -183,6 +184,12 @@ def database_url(environ: Mapping[str, str] | None = None) -> str:
     env = os.environ if environ is None else environ
     default = Path(platformdirs.user_data_dir("warpdata"), "service.db")
     return env.get("WARP_DATABASE") or f"sqlite:///{default}"
+
+
+def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_OIDC_SECRET") or None
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

@@ -5,8 +5,11 @@ The host is checked because a browser lets any web site reach a loopback address
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,6 +23,9 @@ from warpdata.server.service import ServiceOptions
 
 __all__ = ["Guard", "RequestMetrics", "allowed_hosts"]
 
+_LOG = logging.getLogger("warpdata.server.requests")
+_UNLOGGED = ("/healthz", "/readyz", "/metrics")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -62,6 +68,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, started, counted = Headers(scope=scope), self._timer(), False
+        request_id = _request_id(headers)
         limit = _body_limit(scope["path"])
         received = 0
 
@@ -73,7 +80,8 @@ class Guard:
                     answer.setdefault(name, value)
                 if not counted:
                     counted = True
-                    self._count(scope, message["status"], self._timer() - started)
+                    answer["X-Request-Id"] = request_id
+                    self._count(scope, message["status"], self._timer() - started, request_id)
             await send(message)
 
         async def receive_bounded() -> Message:
@@ -99,11 +107,32 @@ class Guard:
             return
         await self._app(scope, receive_bounded, send_guarded)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+    def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "other")  # the pattern, so that labels are bounded
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.seconds.labels(method, route).observe(seconds)
+        if route in _UNLOGGED and status < 400:
+            return
+        values, client = scope.get("path_params") or {}, scope.get("client")
+        about = {
+            "request_id": request_id,
+            "method": method,
+            "route": route,
+            "status": status,
+            "duration_ms": round(1000 * seconds, 1),
+            "workspace": values.get("workspace"),
+            "dataset": values.get("name"),
+            "ip": client[0] if client else None,
+        }
+        known = {name: value for name, value in about.items() if value is not None}
+        _LOG.info("%s %s %d %.1f ms", method, route, status, 1000 * seconds, extra=known)
+
+
+def _request_id(headers: Headers) -> str:
+    """Return the id that a proxy gave the request, or a new one, so that logs of both can be compared."""
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid4().hex
 
 
 def _body_limit(path: str) -> int:

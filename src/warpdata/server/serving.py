@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -71,8 +72,11 @@ def open_service(session: Session, database_url: str, options: ServiceOptions | 
         database.close()
 
 
-def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come."""
+def serve(service: Service, on_ready: Callable[[Running], None], sockets: Sequence[Any] = ()) -> None:
+    """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come.
+
+    `sockets` listen already: those that several processes share.
+    """
     check_options(service.options)
     options = service.options
     app = create_app(service)
@@ -92,7 +96,7 @@ def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
         app.state.is_ending = True
 
     with suppress(KeyboardInterrupt):  # raised again after the last answer was sent
-        _AnnouncedServer(config, lambda port: on_ready(_announce(service, port)), end).run()
+        _AnnouncedServer(config, lambda port: on_ready(_announce(service, port)), end).run(list(sockets) or None)
 
 
 class _AnnouncedServer(uvicorn.Server):
@@ -110,7 +114,8 @@ class _AnnouncedServer(uvicorn.Server):
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
-            self._on_port(self.servers[0].sockets[0].getsockname()[1])
+            listening: Any = self.servers[0].sockets[0]
+            self._on_port(listening.getsockname()[1])
 
 
 def work(service: Service, is_ending: Callable[[], bool]) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "find_user",
     "is_user_name",
     "issue_sign_in_code",
+    "list_tokens",
     "redeem_sign_in_code",
     "revoke_token",
     "set_role",
@@ -87,7 +88,7 @@ def find_user(service: Service, name: str) -> UserRow:
     with service.database.read() as db:
         row = db.scalar(select(UserRow).where(UserRow.name == name))
     if row is None:
-        raise NotFoundError(f"there is no user {name!r}", hint="`warp server user create` creates one.")
+        raise NotFoundError(f"there is no user {name!r}", hint="`warp server user NAME` creates one.")
     return row
 
 
@@ -186,6 +187,13 @@ def find_token(service: Service, secret: str) -> Principal:
     reach = Place(row.workspace, row.dataset or None) if row.workspace else None
     roles = load_roles(service.database, user.id, is_admin=user.is_admin)
     return Principal(user.id, user.name, roles, Scope(row.scope), reach, row.id)
+
+
+def list_tokens(service: Service, user_id: str) -> list[TokenRow]:
+    """Return the tokens of a user, oldest first, also those that have ended."""
+    query = select(TokenRow).where(TokenRow.user_id == user_id).order_by(TokenRow.created, TokenRow.id)
+    with service.database.read() as db:
+        return list(db.scalars(query))
 
 
 def is_live(row: TokenRow, now: str) -> bool:

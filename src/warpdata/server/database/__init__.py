@@ -3,6 +3,7 @@
 The store is the truth about datasets. Everything that `Index` tables hold can be built again by `warp server reindex`.
 """
 
+from warpdata.server.database.backup import back_up
 from warpdata.server.database.engine import Database, open_database
 from warpdata.server.database.tables import (
     AuditRow,
@@ -55,5 +56,6 @@ __all__ = [
     "UserRow",
     "WebhookDeliveryRow",
     "WebhookRow",
+    "back_up",
     "open_database",
 ]
