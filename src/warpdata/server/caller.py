@@ -40,7 +40,7 @@ _MAX_KEY_LENGTH = 128
 M = TypeVar("M", bound=BaseModel)
 
 
-def get_service(request: Request) -> Service:
+async def get_service(request: Request) -> Service:  # asynchronous, because a thread would cost more than it does
     service: Service = request.app.state.service
     return service
 

@@ -179,7 +179,10 @@ def _list_tokens(cli: CliContext, user: str, database: str | None) -> None:
     if cli.as_json:
         print_json({"tokens": tokens})
     else:
-        print_table(["id", "name", "scope", "place", "expires", "revoked"], [[value or "" for value in one.values()] for one in tokens])
+        print_table(
+            ["id", "name", "scope", "place", "expires", "revoked"],
+            [[value or "" for value in one.values()] for one in tokens],
+        )
 
 
 @command(

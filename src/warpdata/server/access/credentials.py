@@ -144,9 +144,9 @@ def find_sign_in(service: Service, secret: str) -> Principal | None:
     with service.database.read() as db:
         row = db.get(SignInRow, _hashed(secret))
         user = None if row is None or row.expires <= service.now() else db.get(UserRow, row.user_id)
-    if user is None or not user.is_active:
-        return None
-    return Principal(user.id, user.name, load_roles(service.database, user.id, is_admin=user.is_admin))
+        if user is None or not user.is_active:
+            return None
+        return Principal(user.id, user.name, load_roles(db, user.id, is_admin=user.is_admin))
 
 
 def end_sign_in(service: Service, secret: str) -> None:
@@ -182,10 +182,10 @@ def find_token(service: Service, secret: str) -> Principal:
     with service.database.read() as db:
         row = db.scalar(select(TokenRow).where(TokenRow.hash == _hashed(secret)))
         user = None if row is None else db.get(UserRow, row.user_id)
-    if row is None or user is None or not user.is_active or not is_live(row, service.now()):
-        raise AuthenticationError(_INVALID_TOKEN, hint="Create another token, and send it as `Authorization: Bearer`.")
+        if row is None or user is None or not user.is_active or not is_live(row, service.now()):
+            raise AuthenticationError(_INVALID_TOKEN, hint="Create another, and send it as `Authorization: Bearer`.")
+        roles = load_roles(db, user.id, is_admin=user.is_admin)
     reach = Place(row.workspace, row.dataset or None) if row.workspace else None
-    roles = load_roles(service.database, user.id, is_admin=user.is_admin)
     return Principal(user.id, user.name, roles, Scope(row.scope), reach, row.id)
 
 
