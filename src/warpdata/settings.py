@@ -26,6 +26,7 @@ __all__ = [
     "S3Settings",
     "Settings",
     "apply_budgets",
+    "child_environment",
     "database_url",
     "detect_rank",
     "load_settings",
@@ -190,6 +191,11 @@ def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
     """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
     env = os.environ if environ is None else environ
     return env.get("WARP_OIDC_SECRET") or None
+
+
+def child_environment(added: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for a process that this one starts, with some variables more."""
+    return {**(os.environ if environ is None else environ), **added}
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

@@ -50,9 +50,9 @@ def far(scene: Scene, settings: Settings, user: str = "ana", scope: Scope = Scop
 
 def tell(collection: Collection, tmp_path: Path) -> dict[str, Any]:
     """Use every method, and return what they answered, without times and random ids."""
-    told: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     stored = collection.add("cats/1.png", CAT, annotations=SHAPES, split="train", tags=["a", "b"])
-    told["stored"] = (stored.path, stored.hash, stored.size_bytes, stored.added)
+    seen["stored"] = (stored.path, stored.hash, stored.size_bytes, stored.added)
     folder = tmp_path / f"folder {len(str(collection))}"
     for number in range(5, 9):
         jpeg(folder / "images" / f"dogs/{number} é.png", number)
@@ -61,9 +61,9 @@ def tell(collection: Collection, tmp_path: Path) -> dict[str, Any]:
         '"annotation": {"class_id": 0, "bbox": [1, 2, 3, 4]}}]}'
     )
     receipt = collection.upload(folder, batch_files=3)
-    told["receipt"] = (receipt.files, receipt.annotations, receipt.added_files)
-    told["again"] = [file.added for file in collection.upload(folder).files]
-    told["v1"] = collection.create_version("v1").name
+    seen["receipt"] = (receipt.files, receipt.annotations, receipt.added_files)
+    seen["again"] = [file.added for file in collection.upload(folder).files]
+    seen["v1"] = collection.create_version("v1").name
     with collection.changes("many") as change:
         change.add("birds/1.png", BIRD, annotations=[wd.Label("bird")])
         change.add("cats/1.png", DOG, replace=True)
@@ -72,30 +72,30 @@ def tell(collection: Collection, tmp_path: Path) -> dict[str, Any]:
         change.annotate("dogs/8 é.png", [wd.Label("dog")])
     collection.annotate("birds/1.png", [wd.Label("owl")], replace=True)
     rows = collection.head.table("images").raw().to_arrow().to_pylist()
-    told["rows"] = sorted([(row["path"], row["hash"], row["split"], row["tags"], row["width"]) for row in rows])
-    told["annotations"] = {row["path"]: collection.annotations(row["path"]) for row in rows}
-    told["old"] = [collection.read("cats/1.png", "v1"), collection.annotations("cats/1.png", "v1")]
+    seen["rows"] = sorted([(row["path"], row["hash"], row["split"], row["tags"], row["width"]) for row in rows])
+    seen["annotations"] = {row["path"]: collection.annotations(row["path"]) for row in rows}
+    seen["old"] = [collection.read("cats/1.png", "v1"), collection.annotations("cats/1.png", "v1")]
     compared = collection.compare("v1", "HEAD")
-    told["compared"] = (compared.added, compared.removed, compared.changed, compared.classes)
+    seen["compared"] = (compared.added, compared.removed, compared.changed, compared.classes)
     job = collection.start_training("detection", "yolo", job_id="41")
-    told["job"] = (job.snapshot_id, job.status, job.environment["ANNOTATIONS_PATH"])
-    told["ended"] = collection.end_training("41", "failed", note="no").status
-    told["restored"] = collection.restore("v1").changed
+    seen["job"] = (job.snapshot_id, job.status, job.environment["ANNOTATIONS_PATH"])
+    seen["ended"] = collection.end_training("41", "failed", note="no").status
+    seen["restored"] = collection.restore("v1").changed
     collection.create_version("v2")
     impact = collection.impact("cats/1.png")
-    told["impact"] = (impact.hashes, impact.paths, impact.in_head, impact.affected_jobs, impact.size_bytes)
+    seen["impact"] = (impact.hashes, impact.paths, impact.in_head, impact.affected_jobs, impact.size_bytes)
     assert collection.purge("cats/1.png", "cancel", token=impact.token) is None
     done = collection.purge("cats/1.png", "auto_repair", token=impact.token, reason="asked")
     assert done is not None
-    told["purged"] = (done.is_clean, done.erased_bytes, done.successors, done.jobs, done.reason)
-    told["states"] = {one.name: str(one.state) for one in collection.versions()}
-    told["state"] = (str(collection.state()), collection.state("v1").missing_images)
+    seen["purged"] = (done.is_clean, done.erased_bytes, done.successors, done.jobs, done.reason)
+    seen["states"] = {one.name: str(one.state) for one in collection.versions()}
+    seen["state"] = (str(collection.state()), collection.state("v1").missing_images)
     report = collection.check_integrity(deep=True)
-    told["integrity"] = (report.is_valid, report.checked_blobs, {k: str(v) for k, v in report.states.items()})
-    told["repair"] = collection.repair().successors
+    seen["integrity"] = (report.is_valid, report.checked_blobs, {k: str(v) for k, v in report.states.items()})
+    seen["repair"] = collection.repair().successors
     collection.remove("dogs/5 é.png")
-    told["left"] = sorted(member.path for member in collection.head.artifact("images").members())
-    return told
+    seen["left"] = sorted(member.path for member in collection.head.artifact("images").members())
+    return seen
 
 
 def test_every_method_answers_as_over_a_store(local: Scene, settings: Settings, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ LOOPBACK = AddressRule(parse_networks(("127.0.0.0/8",)))
 
 @dataclass
 class Receiver:
-    """A web server that keeps what it gets, and answers as it is told."""
+    """A web server that keeps what it gets, and answers as the test says."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=list)
@@ -43,27 +43,27 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    told = Receiver()
+    web = Receiver()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
             data = self.rfile.read(int(self.headers.get("content-length") or 0))
-            told.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, data))
-            self.send_response(told.statuses.pop(0) if told.statuses else 200)
-            if told.location:
-                self.send_header("Location", told.location)
-            self.send_header("Content-Length", str(len(told.body)))
+            web.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, data))
+            self.send_response(web.statuses.pop(0) if web.statuses else 200)
+            if web.location:
+                self.send_header("Location", web.location)
+            self.send_header("Content-Length", str(len(web.body)))
             self.end_headers()
-            self.wfile.write(told.body)
+            self.wfile.write(web.body)
 
         do_POST = do_GET = answer  # noqa: N815 - the names that the base class calls
 
         def log_message(self, *_: object) -> None: ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}"
+    web.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield told
+    yield web
     server.shutdown()
     server.server_close()
 

@@ -36,10 +36,7 @@ _EXPORTS = {
         "synchronize",
     ),
     "warpdata.server.database": ("back_up",),
-    "warpdata.server.logs": (
-        "LOG_FORMATS",
-        "set_up_logs",
-    ),
+    "warpdata.server.logs": ("set_up_logs",),
     "warpdata.server.supervisor": (
         "bind",
         "run_processes",
@@ -86,7 +83,6 @@ if TYPE_CHECKING:
     from warpdata.server.database import back_up as back_up
     from warpdata.server.index import Synchronized as Synchronized
     from warpdata.server.index import synchronize as synchronize
-    from warpdata.server.logs import LOG_FORMATS as LOG_FORMATS
     from warpdata.server.logs import set_up_logs as set_up_logs
     from warpdata.server.service import ProviderOptions as ProviderOptions
     from warpdata.server.service import Service as Service

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
@@ -68,7 +67,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, started, counted = Headers(scope=scope), self._timer(), False
-        request_id = _request_id(headers)
+        given = headers.get("x-request-id", "")  # of a proxy, so that its log and ours can be compared
+        request_id = given if _REQUEST_ID.fullmatch(given) else self._new_id()
         limit = _body_limit(scope["path"])
         received = 0
 
@@ -127,12 +127,6 @@ class Guard:
         }
         known = {name: value for name, value in about.items() if value is not None}
         _LOG.info("%s %s %d %.1f ms", method, route, status, 1000 * seconds, extra=known)
-
-
-def _request_id(headers: Headers) -> str:
-    """Return the id that a proxy gave the request, or a new one, so that logs of both can be compared."""
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid4().hex
 
 
 def _body_limit(path: str) -> int:

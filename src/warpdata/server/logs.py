@@ -10,16 +10,15 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-__all__ = ["LOG_FORMATS", "set_up_logs"]
+__all__ = ["set_up_logs"]
 
-LOG_FORMATS = ("text", "json")
 _OWN = "warpdata"
 _MEMBERS = ("request_id", "method", "route", "status", "duration_ms", "workspace", "dataset", "ip")
 """What lines about requests have beside the message."""
 
 
 def set_up_logs(kind: str) -> None:
-    """Write the logs of the library to stderr in a format. Other libraries are heard from warnings on."""
+    """Write the logs of the library to stderr, as "text" or "json". Other libraries are heard from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if kind == "json" else logging.Formatter(_TEXT))
     root = logging.getLogger()

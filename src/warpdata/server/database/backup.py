@@ -11,6 +11,7 @@ from sqlalchemy import URL, text
 
 from warpdata.errors import AlreadyExistsError, StorageError, UnsupportedError
 from warpdata.server.database.engine import Database
+from warpdata.settings import child_environment
 
 __all__ = ["back_up"]
 
@@ -48,7 +49,7 @@ def _dump(url: URL, target: Path) -> None:
     if program is None:
         raise UnsupportedError("pg_dump is not installed", hint="Install the client programs of PostgreSQL.")
     plain = url.set(drivername="postgresql", password=None).render_as_string()
-    environment = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
+    environment = child_environment({"PGPASSWORD": str(url.password)} if url.password else {})
     command = [program, "--format=custom", "--no-owner", f"--file={target}", f"--dbname={plain}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
-from warpdata import ingest
 from warpdata.collections import FILES, Collection, is_collection
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.exporters import EXPORT_FORMATS, ExportOptions, export_dataset
+from warpdata.ingest import IngestReport, audiofolder, csv, imagefolder, webdataset
 from warpdata.limits import MAX_FETCHED_BYTES
 from warpdata.primitives.progress import ProgressEvent
 from warpdata.publish import DatasetBuilder
@@ -172,18 +172,18 @@ def _ingest(run: JobRun, top: Path) -> DatasetBuilder:
     given, session = run.arguments, run.service.session_of(run.principal.name)
     table = given.get("table") or "main"
 
-    def report(found: ingest.IngestReport) -> None:
+    def report(found: IngestReport) -> None:
         run.log(f"{found.rows:,} rows, {found.members:,} files, skipped {sum(found.ignored.values()):,}")
 
     match given["format"]:
         case "imagefolder":
-            return ingest.imagefolder(run.dataset_id, top, store=session, table=table, report=report)
+            return imagefolder(run.dataset_id, top, store=session, table=table, report=report)
         case "audiofolder":
-            return ingest.audiofolder(run.dataset_id, top, store=session, table=table, report=report)
+            return audiofolder(run.dataset_id, top, store=session, table=table, report=report)
         case "webdataset":
-            return ingest.webdataset(run.dataset_id, top, store=session, report=report)
+            return webdataset(run.dataset_id, top, store=session, report=report)
         case _:
-            return ingest.csv(run.dataset_id, top, store=session, table=table, report=report)
+            return csv(run.dataset_id, top, store=session, table=table, report=report)
 
 
 def _single_directory(folder: Path) -> Path:
