@@ -129,6 +129,7 @@ class ErrorKind(StrEnum):
     SHARED_BYTES = "shared_bytes"
     QUOTA_EXCEEDED = "quota_exceeded"
     ADDRESS_REFUSED = "address_refused"
+    UNLISTED_LOSS = "unlisted_loss"
 
 
 class IndexWarning(UserWarning):
@@ -303,8 +304,10 @@ class CorruptError(WarpError, ValueError):
 
     kind = ErrorKind.CORRUPT
 
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, problems: tuple[str, ...] = (), kind: ErrorKind | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, kind=kind, hint=hint)
         self.problems = problems
 
 

@@ -31,6 +31,7 @@ from warpdata.settings import Settings
 SHAPES: list[Annotation] = [
     wd.Box("cat", 1, 2, 3, 4, rotation=10, attributes={"seen": [1, "twice"]}),
     wd.Polygon("cat", [(0, 0), (4, 0), (4, 5)]),
+    wd.Polyline("cat", [(0, 0), (4, 0)]),
     wd.Mask("cat", np.array([[0, 1], [1, 1]], bool)),
     wd.Keypoints("cat", [(1, 2, 2), (3, 4, 0)]),
     wd.Label("cat"),

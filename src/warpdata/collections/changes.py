@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
-from warpdata.collections.annotations import KINDS, Annotation, geometry_columns
 from warpdata.collections.tables import (
     ANNOTATIONS,
     FILES,
     IMAGES,
     annotation_schema,
-    check_image_path,
     image_schema,
     quoted_lists,
 )
 from warpdata.datasets import Dataset
 from warpdata.errors import AlreadyExistsError, BadInputError, InvalidSourceError, ObjectNotFoundError
+from warpdata.formats.labels import KINDS, Annotation, check_image_path, geometry_columns
 from warpdata.formats.media import read_image_size
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import fingerprint_file
@@ -217,8 +216,9 @@ class Changes:
             edit.add_files(FILES, {path: new.content for path, new in pending.files.items()})
             _check_hashes(edit, pending.files)
             edit.append(IMAGES, pa.Table.from_pylist([new.row for new in pending.files.values()], image_schema()))
-        for path, values in pending.updated.items():
-            edit.update(IMAGES, next(quoted_lists("path", [path])), values)
+        for values, paths in _grouped(pending.updated):
+            for where in quoted_lists("path", paths):
+                edit.update(IMAGES, where, values)
         if pending.annotations:
             edit.append(ANNOTATIONS, pa.Table.from_pylist(pending.annotations, annotation_schema()))
 
@@ -267,6 +267,14 @@ class Changes:
     @property
     def _session(self) -> Session:
         return self._head.session
+
+
+def _grouped(updated: Mapping[str, dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield the files that get the same values."""
+    groups: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for path, values in updated.items():
+        groups.setdefault(repr(sorted(values.items())), (values, []))[1].append(path)
+    yield from groups.values()
 
 
 def delete_rows(edit: Edit, paths: Sequence[str]) -> None:

@@ -11,12 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from warpdata.collections.annotations import annotation_of
 from warpdata.collections.changes import Changes
 from warpdata.collections.collection import Collection
 from warpdata.collections.impact import AffectedVersion, Impact, check_action
 from warpdata.collections.integrity import IntegrityReport
-from warpdata.collections.platform_format import annotation_members
 from warpdata.collections.purge import ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.repair import RepairReport, ignore_step
 from warpdata.collections.service_upload import COMMIT_TIMEOUT_S, LocalFile, UploadRequest, send_upload
@@ -26,6 +24,7 @@ from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion, check_version_name
 from warpdata.datasets import Dataset, Restored
 from warpdata.errors import AlreadyExistsError, BadInputError, DatasetNotFoundError, StorageError
+from warpdata.formats.labels import annotation_members, annotation_of
 from warpdata.primitives.progress import Progress, ProgressEvent, silent
 from warpdata.session import Session, open_cache
 from warpdata.storage import ServiceClient, ServiceStore, problem_error

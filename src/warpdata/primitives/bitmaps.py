@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyroaring import BitMap
 
-__all__ = ["bitmap_of", "numbers_of", "range_bitmap"]
+__all__ = ["bitmap_bytes", "bitmap_of", "numbers_of", "range_bitmap", "unite"]
 
 
 def bitmap_of(numbers: NDArray[np.integer]) -> BitMap:
@@ -36,3 +37,15 @@ def range_bitmap(start: int, stop: int) -> BitMap:
     out = BitMap()
     out.add_range(start, max(start, stop))
     return out
+
+
+def unite(bitmaps: Sequence[BitMap]) -> BitMap:
+    """Return the union: a bitmap that must not change, because it is one of the given if there is only one."""
+    from pyroaring import BitMap
+
+    return bitmaps[0] if len(bitmaps) == 1 else BitMap.union(BitMap(), *bitmaps)
+
+
+def bitmap_bytes(bitmap: BitMap) -> int:
+    """Return the memory of a bitmap, without that of its object."""
+    return sum(int(count) for name, count in bitmap.get_statistics().items() if name.startswith("n_bytes"))

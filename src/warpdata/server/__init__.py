@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING, Any
 _EXPORTS = {
     "warpdata.server.access": (
         "AuditEntry",
+        "IssuedS3Key",
         "IssuedToken",
+        "NewS3Key",
         "NewToken",
         "Place",
         "Principal",
         "Role",
         "Roles",
         "Scope",
+        "create_s3_key",
         "create_token",
         "create_user",
         "find_tampering",
         "find_user",
         "issue_sign_in_code",
         "list_tokens",
+        "list_s3_keys",
         "record",
+        "revoke_s3_key",
         "revoke_token",
         "set_role",
     ),
@@ -63,20 +68,25 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605
 
 if TYPE_CHECKING:
     from warpdata.server.access import AuditEntry as AuditEntry
+    from warpdata.server.access import IssuedS3Key as IssuedS3Key
     from warpdata.server.access import IssuedToken as IssuedToken
+    from warpdata.server.access import NewS3Key as NewS3Key
     from warpdata.server.access import NewToken as NewToken
     from warpdata.server.access import Place as Place
     from warpdata.server.access import Principal as Principal
     from warpdata.server.access import Role as Role
     from warpdata.server.access import Roles as Roles
     from warpdata.server.access import Scope as Scope
+    from warpdata.server.access import create_s3_key as create_s3_key
     from warpdata.server.access import create_token as create_token
     from warpdata.server.access import create_user as create_user
     from warpdata.server.access import find_tampering as find_tampering
     from warpdata.server.access import find_user as find_user
     from warpdata.server.access import issue_sign_in_code as issue_sign_in_code
+    from warpdata.server.access import list_s3_keys as list_s3_keys
     from warpdata.server.access import list_tokens as list_tokens
     from warpdata.server.access import record as record
+    from warpdata.server.access import revoke_s3_key as revoke_s3_key
     from warpdata.server.access import revoke_token as revoke_token
     from warpdata.server.access import set_role as set_role
     from warpdata.server.app import create_app as create_app

@@ -25,6 +25,7 @@ __all__ = ["Guard", "RequestMetrics", "allowed_hosts"]
 _LOG = logging.getLogger("warpdata.server.requests")
 _UNLOGGED = ("/healthz", "/readyz", "/metrics")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -44,6 +45,12 @@ class RequestMetrics:
         self.requests = Counter("warp_requests", "Requests that were answered.", labels, registry=registry)
         self.seconds = Histogram("warp_request_seconds", "Time until an answer began.", labels[:2], registry=registry)
 
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer. `route` is a pattern, so that labels are bounded."""
+        known = method if method in _METHODS else "other"
+        self.requests.labels(known, route, str(status)).inc()
+        self.seconds.labels(known, route).observe(seconds)
+
 
 def allowed_hosts(options: ServiceOptions) -> Sequence[str]:
     """Return the names under which the service may be addressed: loopback, or that of the public URL."""
@@ -55,12 +62,19 @@ class Guard:
     """The outermost layer of the application."""
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Sequence[str], metrics: RequestMetrics, timer: Callable[[], float]
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Sequence[str],
+        metrics: RequestMetrics,
+        timer: Callable[[], float],
+        new_id: Callable[[], str],
     ) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
         self._metrics = metrics
         self._timer = timer
+        self._new_id = new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,16 +122,14 @@ class Guard:
         await self._app(scope, receive_bounded, send_guarded)
 
     def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = getattr(scope.get("route"), "path", "other")  # the pattern, so that labels are bounded
-        method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.seconds.labels(method, route).observe(seconds)
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.count(scope["method"], route, status, seconds)
         if route in _UNLOGGED and status < 400:
             return
         values, client = scope.get("path_params") or {}, scope.get("client")
         about = {
             "request_id": request_id,
-            "method": method,
+            "method": scope["method"][:16],
             "route": route,
             "status": status,
             "duration_ms": round(1000 * seconds, 1),
@@ -126,7 +138,7 @@ class Guard:
             "ip": client[0] if client else None,
         }
         known = {name: value for name, value in about.items() if value is not None}
-        _LOG.info("%s %s %d %.1f ms", method, route, status, 1000 * seconds, extra=known)
+        _LOG.info("%s %s %d %.1f ms", about["method"], route, status, 1000 * seconds, extra=known)
 
 
 def _body_limit(path: str) -> int:

@@ -15,6 +15,7 @@ from warpdata.repository.rows import RowSelection
 from warpdata.server.blob_index import BlobIndex
 from warpdata.server.database import Database
 from warpdata.server.safe_http import AddressRule, parse_networks
+from warpdata.server.thumbnails import Thumbnails
 from warpdata.session import Session
 
 __all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
@@ -74,6 +75,7 @@ class Service:
     )
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
+    thumbnails: Thumbnails = field(default_factory=Thumbnails)
     _opened: ByteLRU[tuple[str, str], Dataset] = field(default_factory=lambda: ByteLRU(max_entries=_OPENED_VERSIONS))
 
     @cached_property

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,7 +39,7 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run_processes(count: int, run: Callable[[int], None]) -> int:
+def run_processes(count: int, run: Callable[[int], None], timer: Callable[[], float]) -> int:
     """Run a function in so many processes, with their numbers, until SIGINT or SIGTERM. Return an exit code.
 
     Call it before the program has threads. A process that dies is replaced.
@@ -59,7 +58,7 @@ def run_processes(count: int, run: Callable[[int], None]) -> int:
     signal.signal(signal.SIGINT, end)
     for number in range(count):
         children[_fork(number, run)] = number
-    quick, started = 0, time.monotonic()
+    quick, started = 0, timer()
     while children:
         try:
             child, _ = os.wait()
@@ -68,11 +67,11 @@ def run_processes(count: int, run: Callable[[int], None]) -> int:
         number = children.pop(child, -1)
         if ending or number < 0:
             continue
-        quick = quick + 1 if time.monotonic() - started < _QUICK_S else 0
+        quick = quick + 1 if timer() - started < _QUICK_S else 0
         if quick >= _MAX_QUICK_DEATHS:
             end(signal.SIGTERM, None)
             continue
-        started = time.monotonic()
+        started = timer()
         children[_fork(number, run)] = number
     return 1 if quick >= _MAX_QUICK_DEATHS else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def serve(cli: CliContext, /, host: str, port: int, database: str | None, **give
             runs_jobs = options.runs_jobs and number == 0
             _serve(cli, database, replace(options, runs_jobs=runs_jobs), shared, is_quiet=number > 0)
 
-        return run_processes(given["workers"], run)
+        return run_processes(given["workers"], run, time.monotonic)
 
 
 def _provider(given: Mapping[str, Any]) -> ProviderOptions | None:

@@ -21,6 +21,7 @@ __all__ = ["server"]
 
 _ROLES = ("none", "viewer", "labeler", "maintainer", "owner")
 _SCOPES = ("read", "write", "manage")
+_RIGHTS = ("ro", "inbox", "head")
 
 
 @group("server")
@@ -238,6 +239,70 @@ def _revoke(cli: CliContext, user: str, token_id: str, database: str | None) -> 
         print_line(f"token {token_id} is revoked")
 
 
+@command(
+    "s3-key",
+    json_keys={
+        "access_key": "the access key",
+        "secret_key": "its secret; shown once",
+        "bucket": "the bucket, which is the workspace",
+        "expires": "time of its end, or null",
+    },
+)
+@click.argument("user")
+@click.argument("place", metavar="WORKSPACE[/NAME[@REF]]")
+@click.option("--name", "title", default="cli", show_default=True, metavar="TEXT", help="What the key is for.")
+@click.option(
+    "--right",
+    type=click.Choice(_RIGHTS),
+    default="ro",
+    show_default=True,
+    help="ro reads; inbox also sends labels; head also adds images to HEAD.",
+)
+@click.option("--days", type=click.IntRange(1, 3660), metavar="N", help="Days. Default: until it is revoked.")
+@database_option()
+@click.pass_obj
+def _s3_key(cli: CliContext, /, user: str, place: str, **given: Any) -> None:
+    """Create an S3 key of a user, for tools that speak S3. The endpoint is /s3 of the service.
+
+    \b
+      warp server s3-key ana acme/pets --right inbox --name 'Label Studio'
+    """
+    with open_cli_service(cli, given["database"]) as service:
+        from warpdata.server import AuditEntry, NewS3Key, create_s3_key, find_user
+        from warpdata.server.s3 import KeyRight, parse_grant
+
+        grant = parse_grant(place, KeyRight(given["right"]))
+        issued = create_s3_key(service, find_user(service, user).id, NewS3Key(given["title"], grant, given["days"]))
+        where = _place(place.rstrip("/").partition("@")[0])
+        detail = {"user": user, "key": issued.row.access_key, "right": given["right"], "ref": grant.ref or ""}
+        _record(service, AuditEntry("create-s3-key", given["title"], where, detail))
+    row = issued.row
+    facts = {"access_key": row.access_key, "secret_key": issued.secret, "bucket": row.workspace, "expires": row.expires}
+    if cli.as_json:
+        print_json(facts)
+    else:
+        print_facts({name.replace("_", " "): value for name, value in facts.items()})
+        note("The secret is not stored, and cannot be shown again.")
+
+
+@command("s3-revoke", json_keys={"access_key": "the key that ended"})
+@click.argument("user")
+@click.argument("access_key", metavar="ACCESS_KEY")
+@database_option()
+@click.pass_obj
+def _s3_revoke(cli: CliContext, user: str, access_key: str, database: str | None) -> None:
+    """End an S3 key of a user, and the URLs that were signed with it."""
+    with open_cli_service(cli, database) as service:
+        from warpdata.server import AuditEntry, find_user, revoke_s3_key
+
+        revoke_s3_key(service, find_user(service, user).id, access_key)
+        _record(service, AuditEntry("revoke-s3-key", access_key))
+    if cli.as_json:
+        print_json({"access_key": access_key})
+    else:
+        print_line(f"key {access_key} is revoked")
+
+
 @command("audit", json_keys={"first_altered": "sequence of the first entry that was altered, or null"})
 @database_option()
 @click.pass_obj
@@ -276,6 +341,6 @@ def _record(service: Service, entry: AuditEntry) -> None:
 for _command in (_create_token, _list_tokens, _revoke):
     token.add_command(_command)
 token.default_command = "create"
-for _command in (_reindex, _user, _role, _link, _revoke, _audit, _backup):
+for _command in (_reindex, _user, _role, _link, _revoke, _s3_key, _s3_revoke, _audit, _backup):
     server.add_command(_command)
 server.add_command(token)

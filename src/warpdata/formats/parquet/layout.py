@@ -21,14 +21,13 @@ from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.ranges import ByteRange
 from warpdata.query import Bounds
+from warpdata.storage import REPAIR_HINT
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["REPAIR", "RowGroup", "ShardLayout", "has_text", "open_layout", "parse_footer_size"]
-
-REPAIR = "`warp verify` lists all corrupt blobs; publishing the same data to a valid store repairs them."
+__all__ = ["RowGroup", "ShardLayout", "has_text", "open_layout", "parse_footer_size"]
 
 _TRAILER_BYTES = 8
 _MIN_PREFIX_BYTES = 256 * KIB
@@ -72,7 +71,7 @@ def open_layout(tail: memoryview | bytes, file_bytes: int, name: str, *, is_veri
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
     except (*_PARSE_ERRORS, pa.ArrowException) as error:
-        raise CorruptError(f"{name} has a damaged Parquet footer: {error}", hint=REPAIR) from error
+        raise CorruptError(f"{name} has a damaged Parquet footer: {error}", hint=REPAIR_HINT) from error
     return ShardLayout(metadata, bytes(tail[:-_TRAILER_BYTES]), file_bytes, name, is_verified=is_verified)
 
 
@@ -111,7 +110,9 @@ class ShardLayout:
             if len(footer.column_leaves) != len(self.schema):
                 raise CorruptError(f"it has {len(footer.column_leaves)} columns for a schema of {len(self.schema)}")
         except CorruptError as error:
-            raise CorruptError(f"{self._name} has a damaged Parquet footer: {error.message}", hint=REPAIR) from error
+            raise CorruptError(
+                f"{self._name} has a damaged Parquet footer: {error.message}", hint=REPAIR_HINT
+            ) from error
         return footer
 
     @cached_property
@@ -232,7 +233,7 @@ class ShardLayout:
             schema = strip_nan_metadata(self.metadata.schema.to_arrow_schema())
             schema.names  # noqa: B018 - fails for names that are not UTF-8
         except (*_PARSE_ERRORS, pa.ArrowException) as error:
-            raise CorruptError(f"{self._name} has a damaged Parquet schema: {error}", hint=REPAIR) from error
+            raise CorruptError(f"{self._name} has a damaged Parquet schema: {error}", hint=REPAIR_HINT) from error
         return schema
 
     def _decoder(self, name: str, leaf: LeafColumn) -> Callable[[bytes | None], Any]:
@@ -258,7 +259,7 @@ class ShardLayout:
         """Leaf columns by position. Their paths are ambiguous, because a name may have a dot."""
         leaves = dict(zip(self.schema.names, self.footer.column_leaves, strict=True))
         if len(leaves) != len(self.schema):
-            raise CorruptError(f"{self._name} has two columns of the same name", hint=REPAIR)
+            raise CorruptError(f"{self._name} has two columns of the same name", hint=REPAIR_HINT)
         return leaves
 
 

@@ -122,6 +122,11 @@ class FilteredScan:
 
     def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table | None:
         """Return the rows that the filter keeps; None if there are none."""
+        found = self.read_numbered(task, fetched)
+        return None if found is None else found[1]
+
+    def read_numbered(self, task: ScanTask, fetched: FetchedRanges) -> tuple[NDArray[np.int64], pa.Table] | None:
+        """Return the rows that the filter keeps with their numbers, counted over the table; None if there are none."""
         rows = task.decode(self.columns, fetched, self._options)
         selection = self._select(task, rows)
         if not len(selection.positions):
@@ -129,7 +134,7 @@ class FilteredScan:
         kept = selection.apply(rows.select(self._output)) if self._output else {}
         for columns in self._read_rest(task, selection):
             kept.update(columns)
-        return conform(kept, self._schema)
+        return selection.positions + task.first_row, conform(kept, self._schema)
 
     def match(self, task: ScanTask, fetched: FetchedRanges) -> NDArray[np.int64]:
         """Return the numbers of the rows that the filter keeps, counted over the table."""

@@ -35,6 +35,14 @@ from warpdata.server.access.roles import (
     authorize_credentials,
     load_roles,
 )
+from warpdata.server.access.s3_keys import (
+    IssuedS3Key,
+    NewS3Key,
+    S3KeyRing,
+    create_s3_key,
+    list_s3_keys,
+    revoke_s3_key,
+)
 from warpdata.server.access.signed_urls import FileGrant, sign_file, verify_file
 
 __all__ = [
@@ -43,12 +51,15 @@ __all__ = [
     "AttemptLimit",
     "AuditEntry",
     "FileGrant",
+    "IssuedS3Key",
     "IssuedToken",
+    "NewS3Key",
     "NewToken",
     "Place",
     "Principal",
     "Role",
     "Roles",
+    "S3KeyRing",
     "Scope",
     "SignInProvider",
     "StartedSignIn",
@@ -56,6 +67,7 @@ __all__ = [
     "authorize_admin",
     "authorize_credentials",
     "begin_sign_in",
+    "create_s3_key",
     "create_token",
     "create_user",
     "end_sign_in",
@@ -64,10 +76,12 @@ __all__ = [
     "find_token",
     "find_user",
     "issue_sign_in_code",
+    "list_s3_keys",
     "list_tokens",
     "load_roles",
     "record",
     "redeem_sign_in_code",
+    "revoke_s3_key",
     "revoke_token",
     "set_role",
     "sign_file",

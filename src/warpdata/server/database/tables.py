@@ -24,6 +24,7 @@ __all__ = [
     "PartialFileRow",
     "ProviderSignInRow",
     "QuotaRow",
+    "S3KeyRow",
     "ScheduleRow",
     "ServiceTable",
     "SignInCodeRow",
@@ -103,6 +104,26 @@ class TokenRow(ServiceTable):
     dataset: Mapped[str] = mapped_column(_NAME)
     created: Mapped[str] = mapped_column(_TIME)
     expires: Mapped[str] = mapped_column(_TIME)
+    revoked: Mapped[str | None] = mapped_column(_TIME)
+
+
+class S3KeyRow(ServiceTable):
+    """An S3 key. Its secret follows from a master key that is not in the database, of which `master` is a name.
+
+    `workspace`, `dataset` and `ref` narrow what it reaches; empty means everything.
+    """
+
+    __tablename__ = "s3_keys"
+    access_key: Mapped[str] = mapped_column(String(20), primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(_NAME)
+    right: Mapped[str] = mapped_column(String(16))
+    workspace: Mapped[str] = mapped_column(_NAME)
+    dataset: Mapped[str] = mapped_column(_NAME)
+    ref: Mapped[str] = mapped_column(_NAME)
+    master: Mapped[str] = mapped_column(String(16))
+    created: Mapped[str] = mapped_column(_TIME)
+    expires: Mapped[str | None] = mapped_column(_TIME)
     revoked: Mapped[str | None] = mapped_column(_TIME)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field, JsonValue, StringConstraints
 
-from warpdata.collections import HEAD, Annotation, Collection, annotation_members, parse_annotation
+from warpdata.collections import HEAD, Annotation, Collection, annotation_members, parse_annotation, read_annotations
 from warpdata.errors import BadInputError
 from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_NAME_LENGTH
 from warpdata.primitives.hashing import sha256_hex
@@ -48,6 +48,13 @@ class PolygonBody(_AnnotationBody):
     segmentation: Annotated[list[list[float]], Field(min_length=1)]
 
 
+class PolylineBody(_AnnotationBody):
+    """Open lines, each a list of x and y in turn."""
+
+    type: Literal["polyline"]
+    segmentation: Annotated[list[list[float]], Field(min_length=1)]
+
+
 class RunLengthBody(Body):
     """A COCO run-length encoding: height and width, and the runs as a list or as compressed text."""
 
@@ -75,7 +82,9 @@ class LabelBody(_AnnotationBody):
     type: Literal["label"]
 
 
-AnnotationBody = Annotated[BoxBody | PolygonBody | MaskBody | KeypointsBody | LabelBody, Field(discriminator="type")]
+AnnotationBody = Annotated[
+    BoxBody | PolygonBody | PolylineBody | MaskBody | KeypointsBody | LabelBody, Field(discriminator="type")
+]
 
 
 class AnnotationsBody(Body):
@@ -90,6 +99,13 @@ class AnnotationsView(Answer):
     version: str
     image: str
     annotations: list[dict[str, Any]]
+
+
+class ImageAnnotationsView(Answer):
+    """The annotations of images by path, in the members of Platform Format, each with its `id`."""
+
+    version: str
+    images: dict[str, list[dict[str, Any]]]
 
 
 class ImageLabelsBody(Body):
@@ -130,6 +146,18 @@ def list_annotations(
     view = _annotations_view(Collection(service.session, dataset_id), image, dataset.version)
     response.headers["ETag"] = annotations_etag(view.annotations)
     return view
+
+
+@router.get("/image-annotations", summary="List the annotations of several images")
+def list_image_annotations(
+    service: ServiceOf,
+    dataset_id: Readable,
+    images: Annotated[list[Annotated[str, Query(max_length=1024)]], Query(alias="image", min_length=1, max_length=100)],
+    ref: RefQuery = None,
+) -> ImageAnnotationsView:
+    """List the annotations of several images of HEAD or a version. Repeat `image` for each."""
+    _, dataset = service.open(dataset_id, ref)
+    return ImageAnnotationsView(version=dataset.version, images=read_annotations(dataset, images))
 
 
 @router.put("/annotations/{path:path}", summary="Replace the annotations of an image")

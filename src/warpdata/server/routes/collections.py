@@ -32,13 +32,11 @@ from warpdata.server.routes.parameters import (
 from warpdata.server.routes.refs import RefPath, Writable
 from warpdata.server.service import Service
 
-__all__ = ["ImagePath", "StateView", "open_collection", "router"]
+__all__ = ["COMPARED", "ImagePath", "StateView", "open_collection", "router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["collections"])
 ImagePath = Annotated[str, Path(min_length=1, max_length=1024, description="The path of the image.")]
 _MISSING = 1000
-Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
-_COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
 
 
 class NewCollectionBody(Body):
@@ -145,6 +143,10 @@ class CollectionStatisticsView(Answer):
     classes: list[ClassView]
 
 
+Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
+COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
+
+
 @router.post("/collection", summary="Create a collection", status_code=201, response_model=CollectionView)
 def create_empty_collection(
     service: ServiceOf, caller: Caller, dataset_id: Writable, body: NewCollectionBody, once: Once
@@ -213,8 +215,8 @@ def restore_version(
 def compare_versions(
     service: ServiceOf,
     dataset_id: Readable,
-    older: Annotated[str, Query(alias="from"), _COMPARED],
-    newer: Annotated[str, Query(alias="to"), _COMPARED] = HEAD,
+    older: Annotated[str, Query(alias="from"), COMPARED],
+    newer: Annotated[str, Query(alias="to"), COMPARED] = HEAD,
 ) -> ComparisonView:
     """Compare two versions: images by path and hash, annotations by id, and counts by class."""
     return ComparisonView.model_validate(open_collection(service, dataset_id).compare(older, newer))

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from warpdata.limits import MAX_KEY_LENGTH, MIB
+from warpdata.server.byte_ranges import parse_range
 from warpdata.server.caller import Caller, ServiceOf
 from warpdata.server.objects import authorize_read, digest_of, list_folders, no_object
 from warpdata.server.objects import list_objects as list_readable
-from warpdata.server.routes.files import parse_range
 from warpdata.server.routes.parameters import Answer
 from warpdata.server.service import Service
 from warpdata.storage import ByteRange, ObjectInfo, Reader

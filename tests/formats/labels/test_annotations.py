@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.faults.scenes import link, memory
-from warpdata.collections import Annotation
-from warpdata.collections.annotations import annotation_of, geometry_columns
-from warpdata.collections.masks import decode_counts
 from warpdata.errors import BadInputError
+from warpdata.formats.labels import Annotation, annotation_of, geometry_columns
+from warpdata.formats.labels.masks import decode_counts
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 sizes = st.floats(0, 1e300)

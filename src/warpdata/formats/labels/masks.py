@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["check_runs", "decode_counts", "decode_mask", "encode_mask"]
+__all__ = ["check_runs", "decode_counts", "decode_mask", "encode_counts", "encode_mask"]
 
 _FIRST_CHARACTER = 48
 _VALUE_BITS, _MORE, _SIGN = 0x1F, 0x20, 0x10
@@ -41,6 +41,21 @@ def decode_counts(text: str | bytes) -> tuple[int, ...]:
     if shift:
         raise BadInputError("a compressed mask ends within a number")
     return tuple(counts)
+
+
+def encode_counts(counts: Sequence[int]) -> str:
+    """Return counts as compressed text: the opposite of `decode_counts`."""
+    text = bytearray()
+    for index, count in enumerate(counts):
+        value = count - counts[index - 2] if index > 2 else count
+        while True:
+            bits = value & _VALUE_BITS
+            value >>= 5
+            is_last = value == (-1 if bits & _SIGN else 0)
+            text.append((bits if is_last else bits | _MORE) + _FIRST_CHARACTER)
+            if is_last:
+                break
+    return text.decode("ascii")
 
 
 def check_runs(size: Sequence[int], counts: Iterable[int]) -> tuple[tuple[int, int], tuple[int, ...]]:

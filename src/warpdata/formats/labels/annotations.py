@@ -1,4 +1,4 @@
-"""Annotations of images: boxes, polygons, masks, keypoints and labels, and the rows that store them.
+"""Annotations of images: boxes, polygons, lines, masks, keypoints and labels, and the rows that store them.
 
 Geometry is in pixels, as 64-bit floating point, from the top left corner, and is stored exactly. Implements
 "Annotations" of docs/specs/collections.md.
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from warpdata.collections.masks import check_runs, decode_counts, decode_mask, encode_mask
 from warpdata.errors import BadInputError, CorruptError
+from warpdata.formats.labels.masks import check_runs, decode_counts, decode_mask, encode_mask
 from warpdata.limits import MAX_ANNOTATION_POINTS, MAX_CLASS_NAME_LENGTH
 from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.strict_json import decode_json
@@ -31,6 +31,7 @@ __all__ = [
     "Label",
     "Mask",
     "Polygon",
+    "Polyline",
     "annotation_of",
     "box_of",
     "geometry_columns",
@@ -60,7 +61,8 @@ class _Annotated:
             )
         if not isinstance(attributes, Mapping):
             raise BadInputError(f"attributes of a {self.kind} are a mapping, not {type(attributes).__name__}")
-        canonical_json(dict(attributes), fractions=True)
+        if attributes:
+            canonical_json(dict(attributes), fractions=True)
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -69,7 +71,10 @@ class _Annotated:
 
 @dataclass(frozen=True, repr=False)
 class Box(_Annotated):
-    """A rectangle: its top left corner, width and height in pixels. `rotation` is in degrees, clockwise."""
+    """A rectangle: its top left corner, width and height in pixels.
+
+    `rotation` turns it about its center, in degrees, clockwise. The corner is that before the rectangle is turned.
+    """
 
     kind: ClassVar[str] = "box"
 
@@ -100,16 +105,21 @@ class Polygon(_Annotated):
 
     def __post_init__(self) -> None:
         self._check(self.attributes)
-        points = _listed("the points of a polygon", self.points)
-        rings = [points] if points and _is_point(points[0]) else points
-        parsed = tuple(tuple(_point(point) for point in _listed("an outline of a polygon", ring)) for ring in rings)
-        count = sum(map(len, parsed))
-        if not parsed or any(len(ring) < 3 for ring in parsed) or count > MAX_ANNOTATION_POINTS:
-            raise BadInputError(
-                f"a polygon has outlines of at least 3 points, and at most {MAX_ANNOTATION_POINTS:,} points; "
-                f"this one has {[len(ring) for ring in parsed][:10]}"
-            )
-        self._set(points=parsed)
+        self._set(points=_lines("a polygon", "outline", self.points, 3))
+
+
+@dataclass(frozen=True, repr=False)
+class Polyline(_Annotated):
+    """A line through points (x, y), open at its ends, or several."""
+
+    kind: ClassVar[str] = "polyline"
+
+    points: Sequence[Any]
+    attributes: Attributes = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._check(self.attributes)
+        self._set(points=_lines("a polyline", "line", self.points, 2))
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,8 +193,8 @@ class Label(_Annotated):
         self._check(self.attributes)
 
 
-Annotation: TypeAlias = Box | Polygon | Mask | Keypoints | Label
-KINDS: tuple[str, ...] = ("box", "polygon", "mask", "keypoints", "label")
+Annotation: TypeAlias = Box | Polygon | Polyline | Mask | Keypoints | Label
+KINDS: tuple[str, ...] = ("box", "polygon", "polyline", "mask", "keypoints", "label")
 
 
 def geometry_columns(annotation: Annotation) -> dict[str, Any]:
@@ -194,7 +204,7 @@ def geometry_columns(annotation: Annotation) -> dict[str, Any]:
         case Box():
             row["box"] = [annotation.x, annotation.y, annotation.width, annotation.height]
             row["rotation"] = annotation.rotation
-        case Polygon():
+        case Polygon() | Polyline():
             row["polygon"] = [[value for point in ring for value in point] for ring in annotation.points]
         case Mask():
             row["mask_size"], row["mask_counts"] = list(annotation.size), list(annotation.counts)
@@ -213,6 +223,8 @@ def annotation_of(row: Mapping[str, Any]) -> Annotation:
             return box_of(name, row["box"], row["rotation"], attributes)
         if kind == "polygon":
             return Polygon(name, [_grouped(ring, 2) for ring in row["polygon"]], attributes=attributes)
+        if kind == "polyline":
+            return Polyline(name, [_grouped(line, 2) for line in row["polygon"]], attributes=attributes)
         if kind == "mask":
             return Mask(name, {"size": row["mask_size"], "counts": row["mask_counts"]}, attributes=attributes)
         if kind == "keypoints":
@@ -257,13 +269,27 @@ def _listed(what: str, values: Any) -> Sequence[Any]:
     return listed
 
 
+def _lines(what: str, part: str, points: Any, least: int) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    """Return the outlines or lines of an annotation that has points: one, or a list of several."""
+    listed = _listed(f"the points of {what}", points)
+    lines = [listed] if listed and _is_point(listed[0]) else listed
+    parsed = tuple(tuple(_point(point) for point in _listed(f"the {part} of {what}", line)) for line in lines)
+    count = sum(map(len, parsed))
+    if not parsed or any(len(line) < least for line in parsed) or count > MAX_ANNOTATION_POINTS:
+        raise BadInputError(
+            f"{what} has {part}s of at least {least} points, and at most {MAX_ANNOTATION_POINTS:,} points; "
+            f"this one has {[len(line) for line in parsed][:10]}"
+        )
+    return parsed
+
+
 def _is_point(value: Any) -> bool:
     return isinstance(value, Sequence) and len(value) == 2 and not isinstance(value[0], Sequence)
 
 
 def _point(value: Any) -> tuple[float, ...]:
     if not isinstance(value, Sequence) or len(value) != 2:
-        raise BadInputError(f"a point of a polygon is (x, y), not {value!r}")
+        raise BadInputError(f"a point is (x, y), not {value!r}")
     return _numbers("a point", value)
 
 
