@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.labelstudio.conftest import COLORS, HOLE, INTERFACE, PROGRAM, SIZE, Platform, Studio, label_studio
-from warpdata.collections import InboxFiles, InboxEntry
+from warpdata.collections import InboxEntry, InboxFiles
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`make test-labelstudio` installs playwright")
 CHROMIUM = Path("/usr/bin/chromium")
