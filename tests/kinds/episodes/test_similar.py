@@ -61,7 +61,7 @@ def test_a_filter_may_name_the_total_reward(episodes: wd.Episodes) -> None:
     found = episodes.similar("ep_004", k=20, filter=f"reward > {middle} AND env_id = 'Lift-v1'")
     lift = {episode.id for episode in episodes.filter("env_id = 'Lift-v1'")}
     assert {ref.id for ref in found} == {name for name, total in totals.items() if total > middle} & lift
-    assert {ref.id for ref in episodes.filter("length > 35").similar("ep_004", k=20, filter=f"reward <= {middle}")} == {
+    assert {ref.id for ref in episodes.filter("length > 35").similar("ep_007", k=20, filter=f"reward <= {middle}")} == {
         name for name, total in totals.items() if total <= middle and int(name[3:]) > 5
     }
     with pytest.raises(ColumnNotFoundError):

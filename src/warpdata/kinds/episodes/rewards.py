@@ -32,9 +32,7 @@ def filter_by_reward(index: EpisodeIndex, table: Table, expression: str) -> Tabl
     if REWARD in schema.names:
         return table.filter(expression)
     wider = schema.append(pa.field(REWARD, pa.float64()))
-    bound: RowFilter = (
-        parse_filter(expression, wider) if isinstance(expression, str) else bind_filter(expression, wider)
-    )
+    bound = parse_filter(expression, wider)
     if REWARD not in bound.columns:
         return table.filter(expression)
     others = [name for name in bound.columns if name != REWARD]
