@@ -10,7 +10,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progres
 # One line for each package instead of pip's several; pip prints errors on stderr.
 SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
-.PHONY: demo test test-oldest test-gpu check format bench soak docs wshard-go wshard-js clean
+.PHONY: demo test test-oldest test-gpu test-labelstudio test-s3-clients check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
@@ -44,6 +44,25 @@ soak: $(STAMP)
 # PYTHON is one that has torch, torchvision and the libraries of the tests; nothing is installed.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest tests/formats/tensors/test_devices.py tests/datasets/test_image_device.py
+
+# A real Label Studio in an environment of its own, with the gateway and Chromium, which must be installed.
+test-labelstudio: $(STAMP) .venv-labelstudio/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pytest tests/labelstudio -m soak
+
+.venv-labelstudio/.installed:
+	$(PYTHON) -m venv .venv-labelstudio
+	.venv-labelstudio/bin/python $(PIP_INSTALL) --quiet 'label-studio>=1.23.2'
+	@touch $@
+
+# The gateway with s3fs, which needs a botocore of its own.
+test-s3-clients: $(STAMP) .venv-s3fs/.installed
+	$(BIN)/python -m pytest tests/server/s3/test_clients.py
+
+.venv-s3fs/.installed:
+	$(PYTHON) -m venv .venv-s3fs
+	.venv-s3fs/bin/python $(PIP_INSTALL) --quiet 's3fs>=2026.9'
+	@touch $@
 
 # The documentation as a site in build/site; broken links and pages outside the navigation are errors.
 docs: $(STAMP)

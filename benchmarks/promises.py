@@ -152,7 +152,7 @@ PROMISES = (
         Promise(
             f"vectors-{name.lower()}", "search.vectors", "Nearest vectors, filtered or not.", Target("≥", 1.0), name
         )
-        for name in ("Lance", "faiss", "hnswlib")
+        for name in ("Lance", "faiss", "hnswlib", "DuckDB")
     ),
     Promise("vectors-build", "search.vectors", "Rows written, and indexes built.", Target("≥", 1.0), "Lance"),
     Promise("search-cold-trips", "search.remote", "Round trips of a first search.", _absolute(4, "round trips")),

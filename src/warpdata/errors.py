@@ -127,6 +127,7 @@ class ErrorKind(StrEnum):
     INDEX_NOT_FOUND = "index_not_found"
     NEW_COLUMN = "new_column"
     UNLISTED_LOSS = "unlisted_loss"
+    STALE_LABEL = "stale_label"
 
 
 class IndexWarning(UserWarning):

@@ -29,6 +29,7 @@ __all__ = [
     "database_url",
     "detect_rank",
     "gateway_key",
+    "label_studio_key",
     "load_settings",
     "local_world_size",
     "peer_token",
@@ -187,6 +188,12 @@ def database_url(environ: Mapping[str, str] | None = None) -> str:
     env = os.environ if environ is None else environ
     default = Path(platformdirs.user_data_dir("warpdata"), "service.db")
     return env.get("WARP_DATABASE") or f"sqlite:///{default}"
+
+
+def label_studio_key(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return LABEL_STUDIO_API_KEY, the token of a user of Label Studio; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("LABEL_STUDIO_API_KEY") or None
 
 
 def gateway_key(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:

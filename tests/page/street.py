@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 import warpdata as wd
 from warpdata.collections import Annotation
 
-__all__ = ["Scene", "draw_scene"]
+__all__ = ["Scene", "draw_scene", "draw_tile"]
 
 WIDTH, HEIGHT = 480, 320
 _ROAD = 225
@@ -149,3 +149,12 @@ def _vehicle(draw: ImageDraw.ImageDraw, rng: np.random.Generator, x: int, low: i
         return wd.Mask(name, np.asarray(mask).astype(bool))
     right = min(right, WIDTH)
     return wd.Box(name, x, top, right - x, low - top, attributes={"occluded": bool(math.fmod(x, 2))})
+
+
+def draw_tile(number: int) -> bytes:
+    """Draw a small image that no other number has."""
+    image = Image.new("RGB", (64, 48), ((number * 37) % 200 + 30, (number * 91) % 200 + 30, (number * 53) % 200 + 30))
+    ImageDraw.Draw(image).text((6, 16), str(number), fill="white")
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()

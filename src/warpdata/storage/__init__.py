@@ -29,7 +29,7 @@ from warpdata.storage.range_source import (
     RangeSource,
     explain_os_error,
 )
-from warpdata.storage.service_client import ServiceClient, ServiceReply
+from warpdata.storage.service_client import ClientOptions, ServiceClient, ServiceReply
 from warpdata.storage.service_store import ServiceStore
 from warpdata.storage.tokens import forget_token, read_token, save_token
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry, check_key
@@ -42,6 +42,7 @@ __all__ = [
     "BlobCopy",
     "BufferedBlob",
     "ByteRange",
+    "ClientOptions",
     "ConcurrentSource",
     "DirectSource",
     "FileRangeSource",

@@ -84,12 +84,13 @@ class ServiceReply:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Time-outs and retries of a client."""
+    """Time-outs and retries of a client, and the path that its routes begin with."""
 
     timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
     max_retries: int = 5
     retry_timeout_s: float = 60.0
+    api_path: str = API_PATH
 
 
 class ServiceClient:
@@ -147,7 +148,7 @@ class ServiceClient:
         sent completely, `WriteUnknownError` is raised.
         """
         known = {name: _text(value) for name, value in (query or {}).items() if value is not None}
-        target = f"{self._parts.path.rstrip('/')}{API_PATH}{quote(path, safe='/~@:+')}"
+        target = f"{self._parts.path.rstrip('/')}{self._options.api_path}{quote(path, safe='/~@:+')}"
         request = _Request(
             method,
             f"{target}?{urlencode(known)}" if known else target,
@@ -292,7 +293,11 @@ def _error(status: int, headers: Mapping[str, str], data: bytes, url: str) -> Wa
     with suppress(ValueError):
         problem = json.loads(data)
     problem = problem if isinstance(problem, dict) else {}
-    detail = str(problem.get("detail") or f"{url} answered {status} {http.client.responses.get(status, '')}".rstrip())
+    detail = str(
+        problem.get("detail")
+        or problem.get("message")
+        or f"{url} answered {status} {http.client.responses.get(status, '')}".rstrip()
+    )
     hint = problem.get("hint")
     hint = hint if isinstance(hint, str) else None
     kind = _kind(problem.get("code"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.extension_types import plain_rows
+from warpdata.formats.parquet.group_pruner import GroupPruner
 from warpdata.formats.parquet.layout import RowGroup, ShardLayout, open_layout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.page_reader import GroupRows, PageReader
@@ -24,13 +25,15 @@ from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.arrow_buffers import as_arrow, check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
-from warpdata.query import Bounds
+from warpdata.query import Bounds, Predicate
 from warpdata.repository.manifest import Shard
 from warpdata.storage import REPAIR_HINT, ByteRange, Reader, read_verified, retry_corrupt
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 
 __all__ = ["SMALL_SHARD_BYTES", "DecodeOptions", "ShardFile", "ShardOpener", "open_shard"]
 
@@ -203,6 +206,7 @@ class ShardFile:
             if columns:
                 self._check_count(rows, group, self.row_groups()[group].row_count)
             if not is_verified:
+                self._check_codes(rows, group)
                 self._check_text(rows, group)
                 file.verified.update(chunks)
             return rows
@@ -239,6 +243,26 @@ class ShardFile:
             if pa.types.is_dictionary(found.type) and found.type != declared:
                 rows = rows.set_column(position, name, found.cast(declared))
         return rows
+
+    def rules_out(self, group: int, predicate: Predicate) -> bool:
+        """Return True if bloom filters of the file prove that no row of the row group matches."""
+        return self._pruner.rules_out(group, predicate)
+
+    def candidates(self, group: int, predicate: Predicate) -> NDArray[np.int64] | None:
+        """Return the rows of a row group in pages that may have a match; None if the page index does not help."""
+        return self._pruner.candidates(group, predicate)
+
+    @cached_property
+    def _pruner(self) -> GroupPruner:
+        return GroupPruner(self.shard.hash, self.layout, self._read_parts, is_local=self.is_local or bool(self._whole))
+
+    def _read_parts(self, spans: Sequence[ByteRange]) -> Sequence[bytes | memoryview]:
+        if self._whole is not None:
+            return [self._whole[span.start : span.end] for span in spans]
+        mapped = self._map_local_file() if self.is_local else None
+        if mapped is not None:
+            return [mapped.data[span.start : span.end] for span in spans]
+        return self._reader.read_ranges(blob_key(self.shard.hash), spans)
 
     def decode_in_parts(
         self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int
@@ -308,6 +332,21 @@ class ShardFile:
                 f"row group {group} of shard {self.shard.hash} has {rows.num_rows} rows; its footer says {expected}",
                 hint=REPAIR_HINT,
             )
+
+    def _check_codes(self, rows: pa.Table, group: int) -> None:
+        """Raise `CorruptError` for codes behind the end of their dictionary, which Arrow does not check."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
+                found = pc.min_max(chunk.indices).as_py()
+                if found["max"] is not None and not 0 <= found["min"] <= found["max"] < len(chunk.dictionary):
+                    raise CorruptError(
+                        f"column {name!r} has a code outside of its dictionary in row group {group} of shard "
+                        f"{self.shard.hash}",
+                        hint=REPAIR_HINT,
+                    )
 
     def _check_text(self, rows: pa.Table, group: int) -> None:
         """Raise `CorruptError` for text that is not UTF-8, which SQL and Python cannot process."""

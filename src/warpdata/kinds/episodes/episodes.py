@@ -14,7 +14,7 @@ from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.entry import EpisodesEntry
 from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.index import EpisodeIndex
-from warpdata.kinds.episodes.similarity import Embedder, EpisodeRef, EpisodeVectors
+from warpdata.kinds.episodes.similarity import Embedder, EpisodeVectors, SimilarEpisode
 from warpdata.kinds.episodes.window_source import make_source, max_prefetch
 from warpdata.kinds.episodes.window_spec import WindowKeywords, WindowRequest
 from warpdata.kinds.tables import Table
@@ -121,7 +121,7 @@ class Episodes:
         filter: str | None = None,  # noqa: A002 - the word of tables
         channels: Sequence[str] | None = None,
         embedder: Embedder | None = None,
-    ) -> list[EpisodeRef]:
+    ) -> list[SimilarEpisode]:
         """Find the `k` episodes that are most similar to an episode, its id, or a window, the most similar first.
 
         A window maps channels to arrays of steps. Episodes are compared by statistics of their channels of numbers, or
