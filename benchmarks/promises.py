@@ -48,6 +48,7 @@ SCENARIOS = (
     "living.reads",
     "search.scalar",
     "search.vectors",
+    "search.remote",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -110,8 +111,12 @@ class Promise:
     peer: str = ""
 
 
+def _absolute(bound: float, unit: str) -> Target:
+    return Target("≤", bound, unit, is_absolute=True)
+
+
 def _requests(bound: float) -> Target:
-    return Target("≤", bound, "requests", is_absolute=True)
+    return _absolute(bound, "requests")
 
 
 PROMISES = (
@@ -147,9 +152,17 @@ PROMISES = (
         Promise(
             f"vectors-{name.lower()}", "search.vectors", "Nearest vectors, filtered or not.", Target("≥", 1.0), name
         )
-        for name in ("Lance", "faiss", "hnswlib")
+        for name in ("Lance", "faiss", "hnswlib", "DuckDB")
     ),
     Promise("vectors-build", "search.vectors", "Rows written, and indexes built.", Target("≥", 1.0), "Lance"),
+    Promise("search-cold-trips", "search.remote", "Round trips of a first search.", _absolute(4, "round trips")),
+    Promise(
+        "search-cold-bytes",
+        "search.remote",
+        "The part of an index of vectors that a first search reads.",
+        _absolute(5, "% of the index"),
+    ),
+    Promise("search-cold-lance", "search.remote", "A first search over S3.", Target("≥", 1.0), "Lance"),
     Promise("index-sample", "search.scalar", "A sample stratified by an index.", Target("≥", 10.0), "DuckDB"),
     Promise("scan-local", "tables.scan", "A full scan of local files.", Target("≥", 0.95), "the faster peer"),
     Promise("filter-s3", "tables.filters", "A filter over S3.", Target("≥", 1.0), "DuckDB"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["SegmentBuilder", "SourceFile", "find_sources", "group_sources"]
 
 SEGMENT_ROWS = 2**22
-SEGMENT_BYTES = 256 * MIB
+SEGMENT_BYTES = 512 * MIB
 _PARALLEL_SEGMENTS = 4
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import InvalidSourceError
-from warpdata.formats.parquet.codecs import ColumnCodecs, choose_codecs
+from warpdata.formats.parquet.column_codecs import CODEC_TRIAL_ROWS, choose_codecs
 from warpdata.formats.parquet.extension_types import plain_schema
 from warpdata.formats.parquet.file_sink import SPOOLED_BYTES, FileSink, WrittenFile
 from warpdata.formats.parquet.layout import has_text
@@ -33,6 +33,8 @@ __all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_grou
 _SAMPLE_ROWS = 65_536
 _PAGE_BYTES = 8 * KIB
 """The size that the Parquet format recommends. A row that is looked up decodes a page of each column."""
+_PAGE_ROWS = 2048
+"""Pages of columns that are coded in a few bits for each row end here."""
 _BUFFER_BYTES = 256 * KIB
 _DICTIONARY_BYTES = 64 * KIB
 """A page of codes needs the whole dictionary, so larger ones would make such look-ups slow."""
@@ -80,14 +82,13 @@ def write_spooled(
     group_rows, pending = (0, schema.empty_table()) if first is None else (first.num_rows, first)
     groups_per_file = max(1, options.file_bytes // max(options.row_group_bytes, 1))
     number = 0
-    codecs = choose_codecs(pending, options.compression, options.compression_level)
     group: pa.Table | None = pending
     while group is not None:
         sink = FileSink(find_directory, f"{stem}-{number:05d}.parquet", memory_bytes)
         nan_tracker = NanTracker(schema, options.statistics)
         with (
             _typed_errors(pending, stem),
-            _open_writer(sink, schema, codecs, options.statistics) as writer,
+            _open_writer(sink, schema, _writer_options(options, options.statistics), pending) as writer,
         ):
             for _ in range(groups_per_file):
                 writer.write_table(group, row_group_size=max(group_rows, 1))
@@ -125,14 +126,13 @@ def write_row_groups(
     dictionaries: Sequence[str] | None = None,
 ) -> None:
     """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
-    options, stream = WriteOptions(), iter(groups)
-    first = next(stream, None)
-    sample = schema.empty_table() if first is None else first
-    codecs = choose_codecs(sample, options.compression, options.compression_level)
     nan_tracker = NanTracker(schema, statistics)
+    stream = iter(groups)
+    first = next(stream, None)
+    options = _writer_options(WriteOptions(), statistics, dictionaries)
     sink = FileSink(lambda: path.parent, path.name)
-    with _open_writer(sink, schema, codecs, statistics, dictionaries) as writer:
-        for group in chain([] if first is None else [first], stream):
+    with _open_writer(sink, schema, options, first) as writer:
+        for group in stream if first is None else chain([first], stream):
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
             nan_tracker.observe(group)
         writer.add_key_value_metadata(nan_tracker.metadata())
@@ -140,37 +140,37 @@ def write_row_groups(
 
 @contextmanager
 def _open_writer(
-    sink: FileSink,
-    schema: pa.Schema,
-    codecs: ColumnCodecs,
-    statistics: Sequence[str] | None,
-    dictionaries: Sequence[str] | None = None,
+    sink: FileSink, schema: pa.Schema, options: dict[str, Any], first: pa.Table | None
 ) -> Iterator[pq.ParquetWriter]:
-    """Open a writer. An error of the file, such as a full disk, is raised at the end."""
+    """Open a writer, with codecs that suit the first rows. An error of the file, such as a full disk, ends it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if first is not None and first.num_rows >= CODEC_TRIAL_ROWS:
+        options = choose_codecs(first, options)
     with sink:
         with (
             pa.BufferedOutputStream(pa.PythonFile(sink, "w"), _BUFFER_BYTES) as stream,
-            pq.ParquetWriter(stream, schema, **_writer_options(codecs, statistics, dictionaries)) as writer,
+            pq.ParquetWriter(stream, schema, **options) as writer,
         ):
             yield writer
         sink.check()
 
 
 def _writer_options(
-    codecs: ColumnCodecs, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
+    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None = None
 ) -> dict[str, Any]:
+    """Return the options of Arrow's writer for all columns alike."""
     return {
-        "compression": codecs.compression,
-        "compression_level": codecs.level,
+        "compression": options.compression,
+        "compression_level": options.compression_level,
         "use_dictionary": True if dictionaries is None else list(dictionaries),
         "write_statistics": True if statistics is None else list(statistics),
         "write_page_index": True,
         "write_page_checksum": True,
         "use_content_defined_chunking": True,
         "data_page_size": _PAGE_BYTES,
+        "max_rows_per_page": _PAGE_ROWS,
         "dictionary_pagesize_limit": _DICTIONARY_BYTES,
     }
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Scan", "check_counts", "match_rows", "rebatch", "scan_numbered", "scan_tables", "with_lookahead"]
 
 _T = TypeVar("_T")
-_Read = Callable[[ScanTask, FetchedRanges], _T]
+_Read = Callable[[ScanTask, "FetchedRanges | None"], _T]
 _Reader = FullScan | FilteredScan
 
 _AHEAD_PER_CORE = 2  # more decoded rows would leave the processor's caches
@@ -181,13 +181,18 @@ def _start(
     if task.is_prefix or task.sparse:
         return io.submit(lambda: [read(task, {})]).result
 
-    def fetch() -> FetchedRanges:
-        return task.file.fetch(task.group, reader.columns)
-
     if reader.fetches_again:
-        return io.submit(lambda: [read(task, fetch())]).result
-    submitted = io.submit(lambda: cpu.submit(read, task, fetch()))
-    return lambda: [submitted.result().result()]
+        return io.submit(lambda: [read(task, reader.fetch(task))]).result
+
+    def fetch() -> Callable[[], _T]:
+        fetched = reader.fetch(task)
+        if fetched is None:  # `read` fetches what it needs
+            found = read(task, None)
+            return lambda: found
+        return cpu.submit(read, task, fetched).result
+
+    submitted = io.submit(fetch)
+    return lambda: [submitted.result()()]
 
 
 def _share_cores(tasks: Iterator[ScanTask], cores: int) -> Iterator[ScanTask]:
