@@ -222,6 +222,6 @@ def test_scripts_are_compressed_and_kept_for_ever(built: TestClient) -> None:
     assert built.get("/assets/a.js", headers={"Accept-Encoding": "identity"}).content == b"console.log('page')"
 
 
-@pytest.mark.parametrize("name", ["a.map", "..%2Fsecret.js", "%2e%2e/secret.js", "..", "b.js"])
+@pytest.mark.parametrize("name", ["a.map", "..%2Fsecret.js", "%2e%2e/secret.js", "b.js"])
 def test_only_files_of_the_build_are_served(built: TestClient, name: str) -> None:
     assert built.get(f"/assets/{name}").status_code == 404
