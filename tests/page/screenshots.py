@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation: `python -m tests.page.screenshots`, after `make web`.
+"""Pictures of the page for the documentation: `python -m tests.page.screenshots [NAME…]`, after `make web`.
 
 They show drawn streets, the same each time.
 """
@@ -6,6 +6,7 @@ They show drawn streets, the same each time.
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,8 @@ SHOTS = {
 }
 
 
-def main() -> None:
-    """Take all pictures, and refuse those that are too large for the repository."""
+def main(names: list[str]) -> None:
+    """Take pictures, by default all of them, and refuse those that are too large for the repository."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
@@ -55,7 +56,8 @@ def main() -> None:
             start_jobs(site)
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
             for name, (path, scheme) in SHOTS.items():
-                take(browser, site, name, path, scheme)
+                if not names or name in names:
+                    take(browser, site, name, path, scheme)
             browser.close()
 
 
@@ -91,6 +93,7 @@ def start_jobs(site: Site) -> None:
 def take(browser: Any, site: Site, name: str, path: str, scheme: str) -> None:
     context = browser.new_context(viewport=SCREEN, color_scheme=scheme)
     context.set_extra_http_headers({"Authorization": f"Bearer {site.tokens['admin']}"})
+    context.set_default_timeout(90_000)
     page = context.new_page()
     page.goto(site.url + path)
     page.wait_for_selector("h1, [data-testid]")
@@ -120,4 +123,4 @@ def save(picture: Image.Image, target: Path) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -61,12 +61,14 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def open_service(session: Session, database_url: str, options: ServiceOptions | None = None) -> Iterator[Service]:
-    """Open the database, and close it at the end. A new store is marked as one."""
+    """Open the database, and close it and the decoders of images at the end. A new store is marked as one."""
     database = open_database(database_url)
+    service = Service(session, database, options or ServiceOptions())
     try:
         mark_store(session.writer, session.pause)
-        yield Service(session, database, options or ServiceOptions())
+        yield service
     finally:
+        service.thumbnails.close()
         database.close()
 
 
