@@ -59,8 +59,8 @@ def ask(client: TestClient, method: str, path: str, upload: str, job: str) -> in
         "key": "datasets/acme/pets/latest.json",
     }
     url = re.sub(r"\{(\w+)(:path)?\}", lambda found: values[found[1]], path)
-    query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare")) else {}
-    query |= {"image": "cats/1.png"} if path.endswith("/annotations") else {}
+    query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare", "/object-diff")) else {}
+    query |= {"image": "cats/1.png"} if path.endswith(("/annotations", "/image-annotations")) else {}
     query |= {"columns": "label"} if path.endswith("/stats") else {}
     body: dict[str, object] = {}
     if method == "patch":
