@@ -71,12 +71,22 @@ ALLOWED: dict[str, set[str]] = {
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
+    "trajectories": FOUNDATION | {"storage", "formats.wshard", "query", "datasets", "publish"},
     "maintenance": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
-    | {"formats.labels", "formats.media", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets"},
+    | {
+        "formats.labels",
+        "formats.media",
+        "kinds.tables",
+        "kinds.artifacts",
+        "publish",
+        "edit",
+        "datasets",
+        "exporters",
+    },
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
@@ -86,8 +96,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
-    | {"formats.media", "kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
-    | {"collections"},
+    | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
+    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -106,7 +116,13 @@ POWERS: dict[str, tuple[str, ...]] = {
     "duckdb": ("query/", "cli/"),
     "click": ("cli/",),
     "rich": ("cli/",),
-    "socket": ("testing/", "formats/tensors/peer_server.py", "formats/tensors/peer_connection.py"),
+    "socket": (
+        "testing/",
+        "formats/tensors/peer_server.py",
+        "formats/tensors/peer_connection.py",
+        "server/safe_http.py",
+        "server/supervisor.py",
+    ),
     "sklearn": ("cli/",),
     "PIL": ("formats/media/image.py", "cli/episode_plot.py"),
     "soundfile": ("formats/media/audio.py",),
@@ -125,6 +141,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "lance": ("ingest/lance.py",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),
+    "jwt": ("server/access/provider.py",),
     "fastapi": ("server/",),
     "prometheus_client": ("server/",),
     "pydantic": ("server/",),

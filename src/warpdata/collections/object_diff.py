@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from warpdata.collections.platform_format import annotation_members
 from warpdata.collections.statistics import image_hashes
 from warpdata.collections.tables import ANNOTATIONS, read_columns
 from warpdata.datasets import Dataset
-from warpdata.formats.labels import annotation_of
+from warpdata.formats.labels import annotation_members, annotation_of
 
 __all__ = ["ImageChange", "ObjectChange", "ObjectDiff", "diff_objects"]
 

@@ -5,18 +5,18 @@ The tables are read once and stay in memory as Arrow data. Annotations become ob
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, read_columns
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
 from warpdata.datasets import Dataset
-from warpdata.formats.labels import LabelClass, LabeledImage, LabelSet, annotation_of
+from warpdata.formats.labels import Annotation, LabelClass, LabeledImage, LabelSet, annotation_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StoredLabels", "label_set"]
+__all__ = ["StoredLabels", "annotations_of", "label_set"]
 
 _BLOCK_IMAGES = 1000
 _COLUMNS = ("path", "width", "height", "split", "tags", "hash")
@@ -31,6 +31,16 @@ def label_set(dataset: Dataset, where: str | None = None) -> LabelSet:
     splits = tuple(sorted(set(images["split"].to_pylist()), key=lambda split: (split is not None, split or "")))
     stored = StoredLabels(images, *_group(images, rows))
     return _StoredSet(classes, stored, splits or (None,), dataset.id.rpartition("/")[2])
+
+
+def annotations_of(dataset: Dataset, paths: Sequence[str]) -> dict[str, list[Annotation]]:
+    """Return the annotations of some images, by path. Images without annotations are absent."""
+    found: dict[str, list[Annotation]] = {}
+    if paths and dataset.table(ANNOTATIONS).count():
+        for where in quoted_lists("image", paths):
+            for row in read_columns(dataset, ANNOTATIONS, annotation_schema().names, where).to_pylist():
+                found.setdefault(row["image"], []).append(annotation_of(row))
+    return found
 
 
 @dataclass(frozen=True)

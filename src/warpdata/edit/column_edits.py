@@ -18,7 +18,7 @@ from warpdata.edit.function_text import function_text
 from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.workspace import StagedFile
 from warpdata.errors import AlreadyExistsError, BadInputError, ColumnNotFoundError, SchemaMismatchError
-from warpdata.formats.parquet import write_column_file
+from warpdata.formats.parquet import WrittenFile, write_column_file
 from warpdata.kinds.tables import Table, check_column_names
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.progress import ProgressCounter, silent
@@ -187,14 +187,14 @@ def _column_file(draft: TableDraft, table: Table, new: NewColumn, shard: Shard, 
     if finished is not None and finished.exists():
         shutil.copyfile(finished, path)
         counter.add_bytes(shard.row_count or 0)
-        return StagedFile(draft.workspace, path)
+        return StagedFile(draft.workspace, WrittenFile(path))
     write_column_file(_column_groups(table, new, shard, counter), new.name, new.type, path)
     if finished is not None:
         finished.parent.mkdir(parents=True, exist_ok=True)
         partial = finished.with_suffix(".partial")
         shutil.copyfile(path, partial)
         partial.rename(finished)
-    return StagedFile(draft.workspace, path)
+    return StagedFile(draft.workspace, WrittenFile(path))
 
 
 def _work_key(draft: TableDraft, new: NewColumn, shard: Shard) -> str:

@@ -53,6 +53,8 @@ class CompactionOptions:
 
 def merge_tail(draft: TableDraft) -> None:
     """Merge the last shards of a table if there are many of one size tier, with the smaller ones after them."""
+    if len(_small_tail(draft, _TIER_BYTES[-1])) < _FAN_IN:  # so every tier has fewer
+        return
     for smallest, limit in pairwise((0, *_TIER_BYTES)):
         tail = _small_tail(draft, limit)
         if sum(shard.data_bytes >= smallest for shard in tail) >= _FAN_IN:

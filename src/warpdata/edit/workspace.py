@@ -6,6 +6,7 @@ will have, and a reader looks there first. So every step of an edit sees the ste
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from warpdata.formats.parquet import ShardOpener, describe_parquet
-from warpdata.kinds import StagedBlob, StagedEntry, VersionContext
+from warpdata.formats.parquet import ShardOpener, WrittenFile, describe_parquet
+from warpdata.kinds import MemoryBlob, StagedBlob, StagedEntry, VersionContext
 from warpdata.kinds.tables import SchemaTransform, Table
-from warpdata.limits import COALESCE_GAP_BYTES
+from warpdata.limits import COALESCE_GAP_BYTES, MIB
 from warpdata.primitives.cached_property import cached_property
-from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
+from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_bytes, fingerprint_file
 from warpdata.repository.catalog import VersionRef
 from warpdata.repository.manifest import Footer, Manifest, Page, Payload, TableEntry, page_shards
 from warpdata.session import Session
@@ -34,6 +35,8 @@ FindTransform: TypeAlias = Callable[[str], SchemaTransform | None]
 """Returns the function that types the bound columns of a table as references."""
 
 _drafts = itertools.count()
+_HELD_BYTES = 16 * MIB
+"""Small staged blobs that one edit keeps in memory. Later ones are written to files."""
 
 
 class EditWorkspace:
@@ -48,6 +51,7 @@ class EditWorkspace:
         self._writing = threading.Lock()
         self._shards = ShardOpener(self._reader)
         self._number = 0
+        self._held_bytes = 0
 
     @cached_property
     def _staging(self) -> StagingDirectory:
@@ -84,21 +88,31 @@ class EditWorkspace:
         path.mkdir()
         return path
 
+    def lazy_directory(self) -> Callable[[], Path]:
+        """Return a function that returns one directory, made when it is first called."""
+        return functools.cache(self.new_directory)
+
+    def add_written(self, file: WrittenFile) -> Blob:
+        """Stage a new file, in memory or of the staging directory. The latter moves."""
+        return self.add_file(file.path) if file.data is None else self.add_bytes(file.data)
+
     def add_file(self, path: Path) -> Blob:
         """Stage a file of the staging directory as a blob. The file moves."""
         fingerprint = fingerprint_file(path)
         return self._keep(fingerprint, path)
 
     def add_bytes(self, data: bytes) -> Blob:
-        """Stage bytes as a blob."""
-        path = self.new_directory() / "blob"
-        path.write_bytes(data)
-        return self.add_file(path)
+        """Stage bytes as a blob. They stay in memory while all of them are few."""
+        fingerprint = fingerprint_bytes(data)
+        self._hold(StagedBlob(Path(fingerprint.blob.hash), fingerprint, MemoryBlob(data)))
+        return fingerprint.blob
 
     def add_blobs(self, blobs: Iterable[StagedBlob]) -> None:
         """Stage blobs that a payload kind has made. Files of the user stay where they are."""
         for staged in blobs:
-            if staged.content is not None or not staged.path.is_relative_to(self._staging.path):
+            if isinstance(staged.content, MemoryBlob):
+                self._hold(staged)
+            elif staged.content is not None or not staged.path.is_relative_to(self._staging.path):
                 self._blobs.setdefault(staged.fingerprint.blob.hash, staged)
                 if staged.content is None:
                     self._link(staged)
@@ -142,6 +156,15 @@ class EditWorkspace:
         settings = self.session.settings
         return Table(name, entry, self._shards, self.load_page, settings, schema_transform=transform)
 
+    def _hold(self, staged: StagedBlob) -> None:
+        """Keep a small blob in memory, or write it to a file if there are too many of them."""
+        blob = staged.fingerprint.blob
+        if blob.hash not in self._blobs:
+            self._blobs[blob.hash] = staged
+            self._held_bytes += blob.byte_size
+            if self._held_bytes > _HELD_BYTES:
+                self._write_content(blob.hash)
+
     def _keep(self, fingerprint: Fingerprint, path: Path) -> Blob:
         blob = fingerprint.blob
         if blob.hash in self._blobs:
@@ -174,12 +197,12 @@ class EditWorkspace:
 class StagedFile:
     """A staged Parquet file: its blob, its footer and its rows."""
 
-    def __init__(self, workspace: EditWorkspace, path: Path) -> None:
-        described = describe_parquet(path)
+    def __init__(self, workspace: EditWorkspace, file: WrittenFile) -> None:
+        described = describe_parquet(file.path, file.data)
         self.footer: Footer = described.footer
         self.row_count: int = described.row_count
         self.schema: pa.Schema = described.schema
-        self.blob = workspace.add_file(path)
+        self.blob = workspace.add_written(file)
 
 
 class _StagedReader(ReaderWrapper):

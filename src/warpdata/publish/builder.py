@@ -238,7 +238,7 @@ class DatasetBuilder:
             mark_store(session.writer, session.pause)
         with session.lease(f"publish {self._dataset_id}", txn.txn_id) as lease:
             change = change.placed(Placement(lease.condemned, session.new_generation, moves_branch=set_latest))
-            upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir(), progress)
+            upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir, progress)
             with _staging_errors(self._staging_dir()):
                 upload.begin(change.build(head).manifest.generations, repair=repair)
             propose = change.proposal(expected_version, lambda built: upload.store(built.manifest.generations))
@@ -326,7 +326,7 @@ class DatasetBuilder:
         self, section: str, name: str, source: object, done: dict[str, dict[str, StagedEntry]], progress: Progress
     ) -> StagedEntry:
         bindings, tables = list(self._bindings.values()), done.get("tables", {})
-        context = StageContext(self._staging_dir(), progress, lambda artifact: sample_paths(bindings, artifact, tables))
+        context = StageContext(self._staging_dir, progress, lambda artifact: sample_paths(bindings, artifact, tables))
         return payload_kind(section).stage(name, source, context)
 
     @property

@@ -5,7 +5,6 @@ A segment that is damaged covers nothing. It is named in a warning, once, and it
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from warpdata.kinds import VersionContext
 from warpdata.kinds.indexes import INDEXES, IndexEntry, OpenedIndex, Parameters, PlacedSource, place_sources
 from warpdata.kinds.tables import IndexedTable, Table
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.fork import ForkSafeLock
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Shard
 from warpdata.repository.rows import RowSelection
@@ -125,7 +125,7 @@ class SearchIndexes:
         self._version = version
         self.memory = search_memory(version.session.settings.search_memory_bytes)
         self._files = ShardOpener(version.session.reader)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._vectors: dict[str, SearchIndex[VectorSegment]] = {}
         self._texts: dict[str, SearchIndex[TextSegment]] = {}
 
@@ -153,8 +153,9 @@ class SearchIndexes:
 
         def open_with_members() -> SearchIndex[VectorSegment] | None:
             index = self.vectors(table, column, metric)
-            for opened in () if index is None else list(index.segments):
-                index.guard(opened, opened.segment.load_members)
+            if index is not None:
+                for opened in list(index.segments):
+                    index.guard(opened, opened.segment.load_members)
             return index
 
         with IO_POOL.executor() as executor:

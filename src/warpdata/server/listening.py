@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from warpdata.limits import MAX_HTTP_HEAD_BYTES
 
 __all__ = ["listen"]
 
 _GRACE_S = 5
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP with a bound on the head of a request, which the parser would otherwise keep in memory at any size."""
+
+    _head_bytes = 0
+    _is_in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, and close a connection whose request line and headers do not end."""
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > MAX_HTTP_HEAD_BYTES:
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """Begin the body. Headers that came whole in one part are bounded too."""
+        self._is_in_head = False
+        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HTTP_HEAD_BYTES:
+            self.transport.close()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Await the next request of the connection."""
+        self._head_bytes, self._is_in_head = 0, True
+        super().on_message_complete()
 
 
 def listen(
@@ -20,8 +50,12 @@ def listen(
     on_end: Callable[[], None],
     *,
     has_lifespan: bool = True,
+    sockets: Sequence[Any] = (),
 ) -> None:
-    """Answer requests until SIGINT or SIGTERM. `on_port` hears of the port when the first request can come."""
+    """Answer requests until SIGINT or SIGTERM. `on_port` hears of the port when the first request can come.
+
+    `sockets` listen already, such as those that several processes share.
+    """
     config = uvicorn.Config(
         app,
         host=address[0],
@@ -32,10 +66,10 @@ def listen(
         server_header=False,
         lifespan="on" if has_lifespan else "off",
         timeout_graceful_shutdown=_GRACE_S,
-        h11_max_incomplete_event_size=64 * 1024,
+        http=BoundedProtocol,
     )
     with suppress(KeyboardInterrupt):  # raised again after the last answer was sent
-        _AnnouncedServer(config, on_port, on_end).run()
+        _AnnouncedServer(config, on_port, on_end).run(list(sockets) or None)
 
 
 class _AnnouncedServer(uvicorn.Server):
@@ -53,4 +87,5 @@ class _AnnouncedServer(uvicorn.Server):
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
-            self._on_port(self.servers[0].sockets[0].getsockname()[1])
+            listening: Any = self.servers[0].sockets[0]
+            self._on_port(listening.getsockname()[1])

@@ -13,7 +13,7 @@ from warpdata.formats.labels import (
     OutputFile,
 )
 
-__all__ = ["annotations", "image_bytes", "labeled_images", "names", "read_back", "written"]
+__all__ = ["drawn_annotations", "image_bytes", "labeled_images", "names", "written"]
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(
     lambda name: name.strip() == name
@@ -34,13 +34,14 @@ _visible = st.tuples(_numbers, _numbers, st.sampled_from([0, 1, 2]))
 
 
 @st.composite
-def annotations(draw: st.DrawFn, size: tuple[int, int], classes: st.SearchStrategy[str]) -> Annotation:
+def drawn_annotations(draw: st.DrawFn, size: tuple[int, int], classes: st.SearchStrategy[str]) -> Annotation:
     """Draw an annotation of any kind, for an image of this width and height."""
     name, extra = draw(classes), draw(_attributes)
     kind = draw(st.integers(0, 5))
     if kind == 0:
         rotation = draw(st.none() | st.floats(-360, 360) | st.sampled_from([0.0, 90.0]))
-        return wd.Box(name, *(draw(one) for one in (_numbers, _numbers, _sides, _sides)), rotation, attributes=extra)
+        x, y, width, height = (draw(one) for one in (_numbers, _numbers, _sides, _sides))
+        return wd.Box(name, x, y, width, height, rotation, attributes=extra)
     if kind == 1:
         rings = draw(st.lists(st.lists(_points, min_size=3, max_size=6), min_size=1, max_size=3))
         return wd.Polygon(name, rings, attributes=extra)
@@ -71,7 +72,7 @@ def labeled_images(draw: st.DrawFn, max_annotations: int = 4) -> list[LabeledIma
     classes = st.sampled_from(draw(st.lists(names, min_size=1, max_size=3, unique=True)))
     for path in draw(_paths):
         size = draw(st.sampled_from([(1, 1), (7, 5), (3, 8), (6, 6)]))
-        drawn = draw(st.lists(annotations(size, classes), max_size=max_annotations))
+        drawn = draw(st.lists(drawn_annotations(size, classes), max_size=max_annotations))
         tags = tuple(draw(st.lists(names, max_size=2, unique=True)))
         images.append(LabeledImage(path, drawn, *size, draw(splits), tags))
     return images

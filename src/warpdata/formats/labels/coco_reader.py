@@ -16,7 +16,7 @@ from warpdata.formats.labels.coco import is_numbers
 from warpdata.formats.labels.conservation import Conservation
 from warpdata.formats.labels.files import LabelFiles, foreign_path
 from warpdata.formats.labels.geometry import area_of, bounds_of
-from warpdata.formats.labels.json_input import decode_foreign, list_of, object_of
+from warpdata.formats.labels.json_input import decode_foreign, list_of, object_of, pairs, triples
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet
 
 __all__ = ["CocoDocument", "coco_annotation", "find_documents", "read_coco", "read_document"]
@@ -72,6 +72,7 @@ class CocoDocument:
         for image_id, _ in images:
             by_image[image_id] = []
         account.take("objects", len(self.annotations))
+        account.drop("ids of objects", "objects get ids of their own", self.where, len(self.annotations))
         for number, raw in enumerate(self.annotations):
             place = f"{self.where}: annotations[{number}]"
             one = object_of(raw, place)
@@ -96,6 +97,7 @@ class CocoDocument:
 
     def _parsed_images(self, account: Conservation) -> Iterator[tuple[Any, LabeledImage]]:
         account.take("images", len(self.images))
+        account.drop("ids of images", "images are named by their paths", self.where, len(self.images))
         seen: set[Any] = set()
         for number, raw in enumerate(self.images):
             place = f"{self.where}: images[{number}]"
@@ -192,20 +194,6 @@ def _underived(one: Mapping[str, Any], made: Annotation) -> dict[str, Any]:
         if one.get("segmentation"):
             found["segmentation"] = one["segmentation"]
     return found
-
-
-def pairs(ring: Any) -> list[tuple[Any, Any]]:
-    """Return the points of a flat list of x and y in turn."""
-    if not isinstance(ring, list) or len(ring) % 2:
-        raise BadInputError("an outline is a list of x and y in turn")
-    return list(zip(ring[::2], ring[1::2], strict=True))
-
-
-def triples(values: Any) -> list[tuple[Any, ...]]:
-    """Return the points of a flat list of x, y and visibility in turn."""
-    if not isinstance(values, list) or len(values) % 3:
-        raise BadInputError("keypoints are a list of x, y and visibility in turn")
-    return list(zip(values[::3], values[1::3], values[2::3], strict=True))
 
 
 def _classes(categories: list[Any], where: str) -> Iterator[tuple[Any, LabelClass]]:

@@ -127,6 +127,18 @@ class Conservation:
         if held is not None and held.kind == one.kind and _drawn(held) != _drawn(one):
             self.change(FACTS[one.kind], why, path)
 
+    def lose_image(self, image: LabeledImage, why: str) -> None:
+        """List an image as lost, with all that it has."""
+        self.take_image(image)
+        for fact, count in measure(image).items():
+            self.lose(fact, why, image.path, count)
+
+    def add_object(self, one: Annotation, why: str, path: str) -> None:
+        """List an annotation as added, with its attributes and its rotation."""
+        for fact, count in measure(LabeledImage(path, [one])).items():
+            if fact != "images":
+                self.add(fact, why, path, count)
+
     def give_image(self, image: LabeledImage) -> None:
         self._given.update(measure(image))
 
@@ -141,6 +153,10 @@ class Conservation:
     def add(self, fact: str, why: str, where: str, count: int = 1) -> None:
         """List facts that only the target has."""
         self._add("added", fact, why, where, count)
+
+    def losses(self) -> Iterator[tuple[str, str, int]]:
+        """Yield what was lost so far: the fact, the reason and the count."""
+        return ((fact, why, item[0]) for (name, fact, why), item in self._items.items() if name == "lost")
 
     def report(self) -> ConservationReport:
         """Return the report. `CorruptError` if a loss is not listed."""

@@ -25,6 +25,7 @@ __all__ = [
     "MemoryFiles",
     "OutputFile",
     "foreign_path",
+    "has_image_suffix",
     "image_names",
 ]
 
@@ -160,7 +161,12 @@ class MemoryFiles:
 
 def image_names(files: LabelFiles) -> list[str]:
     """Return the names of image files."""
-    return [name for name in files.names() if name[name.rfind(".") :].lower() in _IMAGE_SUFFIXES]
+    return [name for name in files.names() if has_image_suffix(name)]
+
+
+def has_image_suffix(name: str) -> bool:
+    """Return whether tools that list a directory take a file for an image."""
+    return name[name.rfind(".") :].lower() in _IMAGE_SUFFIXES
 
 
 def foreign_path(value: Any, where: str) -> str:

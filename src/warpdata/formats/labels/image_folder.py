@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from warpdata.formats.labels.annotations import Annotation, Label
 from warpdata.formats.labels.conservation import Conservation
-from warpdata.formats.labels.files import ImagePlace, LabelFiles, OutputFile, foreign_path, image_names
+from warpdata.formats.labels.files import (
+    ImagePlace,
+    LabelFiles,
+    OutputFile,
+    foreign_path,
+    has_image_suffix,
+    image_names,
+)
 from warpdata.formats.labels.model import FACTS, LabelClass, LabeledImage, LabelSet
 from warpdata.formats.labels.options import safe_name
 
@@ -20,6 +27,9 @@ def write_image_folder(labels: LabelSet, account: Conservation) -> Iterator[Outp
     """Yield the place of each image below its split and its class. Other annotations are listed as lost."""
     taken: set[str] = set()
     for image in labels.images:
+        if not has_image_suffix(image.path):
+            account.lose_image(image, "the name has no suffix of an image")
+            continue
         label = next((one for one in image.annotations if isinstance(one, Label)), None)
         for one in image.annotations:
             if one is not label:
@@ -27,7 +37,8 @@ def write_image_folder(labels: LabelSet, account: Conservation) -> Iterator[Outp
         kept = None if label is None else Label(_class_folder(label.class_name))
         if label is not None:
             account.hold(label, kept, "a directory is the name of the class", image.path)
-        parts = [] if image.split is None else [safe_name(image.split)]
+        kept_split = image.split if image.split in SPLITS else None
+        parts = [] if kept_split is None else [kept_split]
         name = "/".join([*parts, _UNLABELED if kept is None else kept.class_name, image.path.replace("/", "__")])
         while name.casefold() in taken:
             name = f"{name}_.{name.rpartition('.')[2]}"
@@ -36,7 +47,6 @@ def write_image_folder(labels: LabelSet, account: Conservation) -> Iterator[Outp
             account.change("paths", "directories of an ImageFolder are splits and classes", image.path)
         _list_image(image, account)
         account.take_image(image)
-        kept_split = image.split if image.split is not None and safe_name(image.split) in SPLITS else None
         account.give_image(LabeledImage(image.path, [] if kept is None else [kept], split=kept_split))
         yield ImagePlace(name, image.path)
 
@@ -80,7 +90,5 @@ def _why_lost(one: Annotation) -> str:
 
 def _list_image(image: LabeledImage, account: Conservation) -> None:
     account.lose("tags", "an ImageFolder has no tags", image.path, len(image.tags))
-    if image.split is not None and safe_name(image.split) not in SPLITS:
+    if image.split is not None and image.split not in SPLITS:
         account.lose("splits", f"readers know the splits {', '.join(SPLITS)}", image.path)
-    elif image.split is not None and safe_name(image.split) != image.split:
-        account.change("splits", "a directory is the name of the split", image.path)

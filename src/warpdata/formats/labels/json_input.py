@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from warpdata.errors import CorruptError
+from warpdata.errors import BadInputError, CorruptError
 
-__all__ = ["decode_foreign", "list_of", "object_of"]
+__all__ = ["decode_foreign", "list_of", "object_of", "pairs", "triples"]
 
 
 def decode_foreign(data: bytes, where: str) -> Any:
@@ -35,3 +35,17 @@ def object_of(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise CorruptError(f"{where} is an object, not {type(value).__name__}")
     return value
+
+
+def pairs(ring: Any) -> list[tuple[Any, Any]]:
+    """Return the points of a flat list of x and y in turn."""
+    if not isinstance(ring, list) or len(ring) % 2:
+        raise BadInputError("an outline is a list of x and y in turn")
+    return list(zip(ring[::2], ring[1::2], strict=True))
+
+
+def triples(values: Any) -> list[tuple[Any, ...]]:
+    """Return the points of a flat list of x, y and visibility in turn."""
+    if not isinstance(values, list) or len(values) % 3:
+        raise BadInputError("keypoints are a list of x, y and visibility in turn")
+    return list(zip(values[::3], values[1::3], values[2::3], strict=True))

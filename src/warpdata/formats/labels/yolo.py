@@ -6,18 +6,18 @@ images. A number has as many digits as give the pixels back exactly.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Polygon
 from warpdata.formats.labels.conservation import Conservation
-from warpdata.formats.labels.files import ImagePlace, LabelFile, OutputFile
+from warpdata.formats.labels.files import ImagePlace, LabelFile, OutputFile, has_image_suffix
 from warpdata.formats.labels.geometry import EXACT, bounds_of, corners_of, decimals, has_hole, shorten
 from warpdata.formats.labels.image_folder import write_image_folder
 from warpdata.formats.labels.model import LabeledImage, LabelSet
 from warpdata.formats.labels.options import LabelOptions, StemNames, safe_name
+from warpdata.formats.labels.parts import box_around, hold_parts, stem_of
 from warpdata.formats.labels.yolo_lines import (
     TASKS,
     decode_box,
@@ -56,12 +56,16 @@ def write_yolo(labels: LabelSet, account: Conservation, options: LabelOptions) -
     names = StemNames(account)
     folders = split_folders(labels)
     for image in labels.images:
+        if not has_image_suffix(image.path):
+            account.lose_image(image, "the name has no suffix of an image")
+            continue
         folder = folders[image.split]
-        if image.split is None and folder:
+        split = image.split
+        if split is None and folder:
+            split = UNSPLIT
             account.add("splits", "images without a split are beside splits", image.path)
-            account.give("splits")
         name = names.unique(f"{folder}{image.path}")
-        data = yolo_labels(image, layout, account)
+        data = yolo_labels(image, layout, account, split)
         yield LabelFile(f"labels/{stem_of(name)}.txt", [data])
         yield ImagePlace(f"images/{name}", image.path)
 
@@ -82,25 +86,33 @@ def split_folders(labels: LabelSet) -> dict[str | None, str]:
 def yolo_data(labels: LabelSet, layout: YoloLayout) -> bytes:
     """Return `data.yaml`: the splits and the names of classes."""
     folders = split_folders(labels)
-    lines = ["path: ."]
+    lines: list[str] = []
     named = {split or UNSPLIT: f"images/{folder}".rstrip("/") for split, folder in folders.items()}
     if None in folders and not folders[None]:
         named = {"train": "images", "val": "images"}
     named.setdefault("train", next(iter(named.values())))
     named.setdefault("val", named["train"])
-    lines += [f"{json.dumps(split)}: {json.dumps(path)}" for split, path in named.items()]
+    lines += [f"{_yaml(split)}: {_yaml(path)}" for split, path in named.items()]
     if layout.keypoints:
         lines.append(f"kpt_shape: [{layout.keypoints}, 3]")
-    lines.append("names:")
-    lines += [f"  {number}: {json.dumps(name)}" for name, number in layout.numbers.items()]
+    lines.append("names:" if layout.numbers else "names: {}")
+    lines += [f"  {number}: {_yaml(name)}" for name, number in layout.numbers.items()]
     return ("\n".join(lines) + "\n").encode()
 
 
-def yolo_labels(image: LabeledImage, layout: YoloLayout, account: Conservation | None = None) -> bytes:
-    """Return the text file of one image."""
+def _yaml(text: str) -> str:
+    """Return a text in the quotes of YAML."""
+    escaped = (char if char.isprintable() and char not in '"\\\ufeff' else f"\\U{ord(char):08x}" for char in text)
+    return f'"{"".join(escaped)}"'
+
+
+def yolo_labels(
+    image: LabeledImage, layout: YoloLayout, account: Conservation | None = None, split: str | None = None
+) -> bytes:
+    """Return the text file of one image. `split` is that of its directory."""
     account = account or Conservation("yolo", "export")
     lines: list[str] = []
-    held = LabeledImage(image.path, [], image.width, image.height, image.split)
+    held = LabeledImage(image.path, [], image.width, image.height, split)
     for one in image.annotations:
         for line, kept in _lines_of(one, image, layout, account):
             lines.append(f"{layout.numbers[one.class_name]} {line}\n")
@@ -120,12 +132,6 @@ def keypoint_count(labels: LabelSet) -> int:
     return max(drawn, default=1)
 
 
-def stem_of(path: str) -> str:
-    """Return a path without the suffix of its file."""
-    stem, dot, suffix = path.rpartition(".")
-    return stem if dot and "/" not in suffix and stem and not stem.endswith("/") else path
-
-
 def _lines_of(
     one: Annotation, image: LabeledImage, layout: YoloLayout, account: Conservation
 ) -> list[tuple[str, Annotation]]:
@@ -134,13 +140,7 @@ def _lines_of(
         account.hold(one, None, "the size of the image is not known", image.path)
         return []
     lines, why = _write(one, image.size, layout)
-    if len(lines) == 1:
-        account.hold(one, lines[0][1], why, image.path)
-    else:
-        account.hold(one, None, why, image.path)
-        for _ in lines:
-            account.add("objects", why, image.path)
-            account.add("polygons", why, image.path)
+    hold_parts(account, one, [kept for _, kept in lines], why, image.path)
     return lines
 
 
@@ -156,18 +156,8 @@ def _write(one: Annotation, size: tuple[int, int], layout: YoloLayout) -> Writte
     return _write_pose(one, size, layout.keypoints) if layout.task == "pose" else _write_box(one, size)
 
 
-def box_around(one: Annotation) -> tuple[float, float, float, float] | None:
-    """Return the box that an annotation has as an attribute, as COCO gives it to keypoints, or else its bounds."""
-    given = one.attributes.get("bbox")
-    if isinstance(given, list | tuple) and len(given) == 4 and all(type(value) in (int, float) for value in given):
-        x, y, width, height = (float(value) for value in given)  # type: ignore[arg-type]
-        if width >= 0 and height >= 0:
-            return x, y, width, height
-    return bounds_of(one)
-
-
 def _write_box(one: Annotation, size: tuple[int, int]) -> Written:
-    bounds = (one.x, one.y, one.width, one.height) if isinstance(one, Box) and not one.rotation else box_around(one)
+    bounds = box_around(one)
     if bounds is None:
         return [], f"a {one.kind} has no box"
     line, kept = _box_text(bounds, one.class_name, size)
@@ -202,7 +192,7 @@ def _write_corners(one: Annotation, size: tuple[int, int]) -> Written:
 
 
 def _write_pose(one: Annotation, size: tuple[int, int], keypoints: int) -> Written:
-    bounds = (one.x, one.y, one.width, one.height) if isinstance(one, Box) and not one.rotation else box_around(one)
+    bounds = box_around(one)
     if bounds is None:
         return [], f"a {one.kind} has no box"
     box_text, box = _box_text(bounds, one.class_name, size)

@@ -17,7 +17,7 @@ from warpdata.formats.labels.files import LabelFiles, foreign_path, image_names
 from warpdata.formats.labels.image_folder import SPLITS, read_image_folder
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet
 from warpdata.formats.labels.options import LabelOptions
-from warpdata.formats.labels.yolo import stem_of
+from warpdata.formats.labels.parts import stem_of
 from warpdata.formats.labels.yolo_lines import TASKS, decode_line
 from warpdata.limits import MIB
 from warpdata.primitives.extras import require
@@ -188,7 +188,7 @@ def _parse_config(files: LabelFiles, name: str) -> _Config:
 
 
 def _parse_names(names: Any, where: str) -> dict[int, str]:
-    listed = dict(enumerate(names)) if isinstance(names, list) else names
+    listed = dict(enumerate(names)) if isinstance(names, list) else names or {}
     if not isinstance(listed, dict) or not all(type(key) is int and value is not None for key, value in listed.items()):
         raise CorruptError(f"{where}: names are a list, or a mapping of numbers to names")
     found = {key: str(value) for key, value in listed.items()}

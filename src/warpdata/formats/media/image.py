@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import math
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from warpdata.formats.media.image_size import ResizeTo, Size, scale_divisor, tar
 from warpdata.formats.media.jpeg import decode_jpeg, plain_jpeg_header
 from warpdata.limits import MAX_IMAGE_PIXELS
 from warpdata.primitives.extras import require
+from warpdata.primitives.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,10 @@ __all__ = [
     "Resample",
     "check_pixels",
     "decode_image",
+    "decode_numbers",
     "decode_rgb",
+    "difference_hash",
+    "encode_palette_png",
     "encode_png",
     "image_size",
     "image_to_array",
@@ -62,7 +65,7 @@ _MOSAIC_COLUMNS = 3
 _TINY_EDGE = 64
 _WEBP_QUALITY = 80
 
-_warning_filters = threading.Lock()
+_warning_filters = ForkSafeLock()
 
 
 def decode_image(data: bytes | memoryview, name: str, reserve: Reserve = reserve_nothing) -> Image.Image:
@@ -271,6 +274,39 @@ def raw_to_png(mode: str, size: tuple[int, int], pixels: bytes | memoryview) -> 
     out = io.BytesIO()
     images.frombytes(mode, size, bytes(pixels)).save(out, "PNG", compress_level=1)
     return out.getvalue()
+
+
+def encode_palette_png(numbers: Array, palette: Sequence[tuple[int, int, int]]) -> bytes:
+    """Encode a uint8 array of height × width as PNG whose pixels are numbers of colours."""
+    images = require("PIL.Image", purpose="encoding PNG", extra="image")
+    image = images.frombytes("P", numbers.shape[::-1], numbers.tobytes())
+    image.putpalette([value for colour in palette for value in colour])
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def decode_numbers(data: bytes | memoryview, name: str) -> Array:
+    """Return the numbers of a PNG image with a palette or in shades of grey, which stand for classes."""
+    import numpy as np
+
+    with _image_errors(name):
+        image = _open_image(data, name, ("PNG",))
+        check_pixels(image.size, name)
+        if image.mode not in ("P", "L", "1"):
+            raise MediaDecodeError(f"{name} has colours of mode {image.mode}, and no numbers of classes")
+        image.load()
+        return np.asarray(image, dtype=np.uint8)
+
+
+def difference_hash(data: bytes | memoryview, name: str) -> int:
+    """Return 64 bits of brightness differences. Similar images have hashes that differ in few bits."""
+    import numpy as np
+
+    with _image_errors(name):
+        image = decode_image(data, name).convert("L").resize((9, 8))
+        pixels = np.asarray(image, dtype=np.int16)
+    return int.from_bytes(np.packbits(pixels[:, 1:] > pixels[:, :-1]).tobytes(), "big")
 
 
 def thumbnail_png(data: bytes | memoryview, name: str, edge: int = 256) -> bytes:

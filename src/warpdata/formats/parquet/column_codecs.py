@@ -14,11 +14,13 @@ from warpdata.limits import MIB
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["choose_codecs"]
+__all__ = ["CODEC_TRIAL_ROWS", "choose_codecs"]
 
+CODEC_TRIAL_ROWS = 4096
+"""Fewer rows are compressed without a trial, which would take longer than their look-ups save."""
 _SAMPLE_ROWS = 65_536
 _SAMPLE_BYTES = 8 * MIB
-_LEAST_SAVED = 0.1
+_LEAST_SAVED = 1 / 8
 _MAX_DELTA_GROWTH = 1.1
 _DELTA = "DELTA_BINARY_PACKED"
 _INTEGERS = ("INT32", "INT64")
@@ -37,7 +39,7 @@ class _Leaf:
 def choose_codecs(rows: pa.Table, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of Arrow's writer with a codec for each column. `options` compress all of them.
 
-    A column stays uncompressed if the codec would save less than a tenth. Integers are stored as differences if that
+    A column stays uncompressed if the codec would save less than an eighth. Integers are stored as differences if that
     takes at most a tenth more than the codec, because it is decoded in a fraction of the time.
     """
     row_bytes = max(1, rows.nbytes // max(rows.num_rows, 1))

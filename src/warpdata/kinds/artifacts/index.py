@@ -25,7 +25,7 @@ from warpdata.limits import (
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import Footer
-from warpdata.storage import ByteRange, Reader, ReaderWrapper, retry_corrupt
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, ReaderWrapper, retry_corrupt
 
 __all__ = ["MemberIndex"]
 
@@ -234,7 +234,7 @@ class MemberIndex:
     def _corrupt(self, fact: str) -> CorruptError:
         return CorruptError(
             f"member index {self._blob.hash} in {self._reader.url} is corrupt: {fact}",
-            hint="Publish the artifact again, or restore the store.",
+            hint=REPAIR_HINT,
         )
 
 

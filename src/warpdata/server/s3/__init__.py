@@ -17,6 +17,7 @@ from warpdata.server.s3.grants import (
     parse_grant,
 )
 from warpdata.server.s3.serving import GatewayOptions, serve_gateway
+from warpdata.server.s3.sigv4 import presign
 from warpdata.server.s3.writes import OnWrite
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "is_access_key",
     "new_access_key",
     "parse_grant",
+    "presign",
     "serve_gateway",
 ]

@@ -68,10 +68,15 @@ class S3Gateway:
         on_write: OnWrite = ignore_write,
         on_answer: OnAnswer = ignore_answer,
     ) -> None:
+        self._files = files
         self._requests = RequestHandler(files, keys)
         self._uploads = UploadHandler(files, on_write)
         self._root = root
         self._on_answer = on_answer
+
+    def forget(self, dataset_id: str) -> None:
+        """Look up HEAD of a dataset at the next request, because it was changed."""
+        self._files.versions.forget(dataset_id)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -5,13 +5,21 @@ Implements "Virtual files" of docs/specs/gateway.md.
 
 from __future__ import annotations
 
-import json
-import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.collections import FILES, Collection
+from warpdata.collections import FILES, Collection, label_set
+from warpdata.formats.labels import (
+    Conservation,
+    LabeledImage,
+    LabelFile,
+    LabelOptions,
+    coco_document,
+    cvat_manifest,
+    label_format,
+    label_studio_task,
+)
 from warpdata.formats.media import read_image_size
 from warpdata.limits import KIB, MAX_VIRTUAL_FILE_BYTES
 from warpdata.repository.manifest import canonical_json
@@ -20,7 +28,7 @@ from warpdata.server.s3.layout import SNAPSHOT
 from warpdata.server.s3.versions import GatewayVersion
 from warpdata.session import Session
 
-__all__ = ["DOCUMENTS", "FOLDERS", "VirtualDocument", "VirtualFolder"]
+__all__ = ["DOCUMENTS", "FOLDERS", "MemberAlias", "VirtualDocument", "VirtualFolder"]
 
 _BATCH_ROWS = 65_536
 _HEADER_BYTES = 256 * KIB
@@ -35,11 +43,19 @@ class VirtualDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberAlias:
+    """A file of an artifact under another name. It takes no space."""
+
+    artifact: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class VirtualFolder:
     """A directory of files, which are made together."""
 
     is_offered: Callable[[GatewayVersion], bool]
-    make: Callable[[GatewayVersion, Session], Mapping[str, bytes]]
+    make: Callable[[GatewayVersion, Session], Mapping[str, bytes | MemberAlias]]
 
 
 def _always(_version: GatewayVersion) -> bool:
@@ -82,13 +98,33 @@ def _meta(version: GatewayVersion, session: Session) -> bytes:
 
 
 def _manifest(version: GatewayVersion, _session: Session) -> bytes:
-    """Return the `manifest.jsonl` of CVAT, version 1.1, with one line for each image whose size is known."""
-    lines: list[dict[str, Any]] = [{"version": "1.1"}, {"type": "images"}]
-    for path, (height, width) in _image_sizes(version):
-        name, extension = posixpath.splitext(path)
-        size = {"width": width, "height": height}
-        lines.append({"name": name, "extension": extension, **size, "meta": {"related_images": []}})
-    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines).encode()
+    """Return the `manifest.jsonl` of CVAT, with one line for each image whose size is known."""
+    sizes = (LabeledImage(path, width=width, height=height) for path, (height, width) in _image_sizes(version))
+    return b"".join(cvat_manifest(sizes))
+
+
+def _coco(version: GatewayVersion, _session: Session) -> bytes:
+    return b"".join(coco_document(label_set(version.dataset)))
+
+
+def _yolo(version: GatewayVersion, _session: Session) -> dict[str, bytes | MemberAlias]:
+    """Return a dataset for YOLO: labels, images under other names, and what the format does not hold."""
+    account = Conservation("yolo", "export")
+    made: dict[str, bytes | MemberAlias] = {}
+    for file in label_format("yolo").write(label_set(version.dataset), account, LabelOptions()):
+        made[file.name] = file.read() if isinstance(file, LabelFile) else MemberAlias(FILES, file.path)
+    made["conservation.json"] = _json(account.report().document())
+    return made
+
+
+def _tasks(version: GatewayVersion, _session: Session) -> dict[str, bytes | MemberAlias]:
+    """Return a task of Label Studio for each image, with its annotations as a prediction to start from."""
+    workspace, _, name = version.id.partition("/")
+    made: dict[str, bytes | MemberAlias] = {}
+    for image in label_set(version.dataset).images:
+        url = f"s3://{workspace}/{name}/{version.ref}/{FILES}/{image.path}"
+        made[f"{image.path}.json"] = label_studio_task(image, url, version=version.version, is_prediction=True)
+    return made
 
 
 def _image_sizes(version: GatewayVersion) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -113,12 +149,12 @@ def _offers_tables(version: GatewayVersion) -> bool:
     return bool(version.dataset.tables)
 
 
-def _tables(version: GatewayVersion, _session: Session) -> dict[str, bytes]:
+def _tables(version: GatewayVersion, _session: Session) -> dict[str, bytes | MemberAlias]:
     """Return each table as one Parquet file. Columns of references hold the paths of files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    made = {}
+    made: dict[str, bytes | MemberAlias] = {}
     for name in version.dataset.tables:
         table = version.dataset.table(name).raw()
         if version.dataset.manifest.tables[name].shards.data_bytes > MAX_VIRTUAL_FILE_BYTES:
@@ -141,11 +177,16 @@ def _json(members: dict[str, Any]) -> bytes:
 
 DOCUMENTS: dict[str, VirtualDocument] = {
     "annotations.json": VirtualDocument(_is_collection, _annotations),
+    "coco.json": VirtualDocument(_is_collection, _coco),
     "manifest.jsonl": VirtualDocument(_has_images, _manifest),
     "meta.json": VirtualDocument(_always, _meta),
     SNAPSHOT: VirtualDocument(_has_snapshot, _snapshot),
 }
 """Documents by name. Their names have a dot, so none is that of an artifact."""
 
-FOLDERS: dict[str, VirtualFolder] = {"tables": VirtualFolder(_offers_tables, _tables)}
+FOLDERS: dict[str, VirtualFolder] = {
+    "tables": VirtualFolder(_offers_tables, _tables),
+    "tasks": VirtualFolder(_is_collection, _tasks),
+    "yolo": VirtualFolder(_is_collection, _yolo),
+}
 """Directories by name."""

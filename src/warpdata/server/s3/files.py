@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-from warpdata.collections import HEAD, Inbox, InboxFile
+from warpdata.collections import HEAD, InboxFile, InboxFiles
 from warpdata.errors import BadInputError, NotFoundError
 from warpdata.kinds.artifacts import Artifact, Member
 from warpdata.limits import MEMBER_CHUNK_BYTES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.catalog import is_dataset_id
+from warpdata.server.s3.documents import MemberAlias
 from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.grants import KeyRight, KnownKey
 from warpdata.server.s3.layout import INBOX, PLATFORM_ROOT, SNAPSHOT, FileKey, parse_key
@@ -90,8 +91,7 @@ class BucketFiles:
         if folder == INBOX:
             return self._received(version, path)
         if folder in self.virtual.folders(version):
-            content = self.virtual.folder(version, folder).get(path)
-            return None if content is None else _held_object(path, content, version)
+            return virtual_object(path, self.virtual.folder(version, folder).get(path), version)
         return None
 
     def _document(self, version: GatewayVersion, name: str) -> GatewayObject | None:
@@ -106,7 +106,7 @@ class BucketFiles:
         return GatewayObject(name, found.size_bytes, found.sha256, version.time, read, found.sha256, pinned)
 
     def _received(self, version: GatewayVersion, name: str) -> GatewayObject | None:
-        entry = Inbox(self.session, version.id).find(version.ref, name)
+        entry = InboxFiles(self.session, version.id).find(version.ref, name)
         if entry is None:
             return None
         content = entry.content()
@@ -167,7 +167,7 @@ class BucketView:
             found: dict[str, Callable[[], KeyTree]] = {}
             for name in virtual.folders(version):
                 found[name] = lambda name=name: _HeldKeys(virtual.folder(version, name), version)  # type: ignore[misc]
-            inbox = _ReceivedKeys(Inbox(files.session, dataset_id), ref)
+            inbox = _ReceivedKeys(InboxFiles(files.session, dataset_id), ref)
             if version.is_collection and inbox.inbox.files(ref):
                 found[INBOX] = lambda: inbox
             for name in version.artifacts:
@@ -255,21 +255,23 @@ class _MemberKeys:
 class _HeldKeys:
     """The files of a virtual directory."""
 
-    contents: Mapping[str, bytes]
+    contents: Mapping[str, bytes | MemberAlias]
     version: GatewayVersion
 
     def walk(self, base: str, window: KeyWindow) -> Iterator[ListedKey | CommonPrefix]:
         for path, content in self.contents.items():
             key = base + path
             if key >= window.start and key.startswith(window.prefix):
-                yield ListedKey(key, len(content), sha256_hex(content), stamp(self.version.time))
+                found = virtual_object(path, content, self.version)
+                if found is not None:
+                    yield ListedKey(key, found.size_bytes, found.etag, stamp(found.modified))
 
 
 @dataclass(frozen=True)
 class _ReceivedKeys:
     """The files of an inbox, each at its newest entry."""
 
-    inbox: Inbox
+    inbox: InboxFiles
     ref: str
 
     def walk(self, base: str, window: KeyWindow) -> Iterator[ListedKey | CommonPrefix]:
@@ -311,7 +313,14 @@ def stamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _held_object(path: str, content: bytes, version: GatewayVersion) -> GatewayObject:
+def virtual_object(path: str, content: bytes | MemberAlias | None, version: GatewayVersion) -> GatewayObject | None:
+    """Return a file of a virtual directory; None for one that is not there."""
+    if content is None:
+        return None
+    if isinstance(content, MemberAlias):
+        artifact = version.dataset.artifact(content.artifact)
+        return stored_object(artifact, artifact.member(content.path), version)
+
     def read(span: range) -> Iterator[bytes]:
         yield content[span.start : span.stop]
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlencode, urlsplit, urlunsplit
 
 from warpdata.limits import MAX_S3_QUERY_BYTES, MAX_S3_QUERY_PAIRS, MAX_SIGNED_URL_S
 from warpdata.server.s3.errors import S3Error
 
-__all__ = ["UNSIGNED", "Credential", "S3Request", "parse_credential", "signing_key", "verify"]
+__all__ = ["UNSIGNED", "Credential", "S3Request", "parse_credential", "presign", "signing_key", "verify"]
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -116,15 +116,38 @@ def verify(request: S3Request, credential: Credential, secret: str, now: datetim
     """Return if the signature was made with this secret, for this request, and is in time. Raise `S3Error` if not."""
     _check_time(credential, now)
     _check_headers(request, credential)
-    canonical = _canonical_request(request, credential)
-    signed = "\n".join((_ALGORITHM, credential.stamp, credential.scope, sha256(canonical).hexdigest()))
-    key = signing_key(secret, credential.scope_date, credential.region)
-    expected = hmac.new(key, signed.encode(), sha256).hexdigest()
-    if not hmac.compare_digest(expected, credential.signature):
+    if not hmac.compare_digest(_sign(request, credential, secret), credential.signature):
         raise S3Error(
             "SignatureDoesNotMatch",
             "the signature does not match the request; check the secret key, and that no proxy changes path or Host",
         )
+
+
+def presign(url: str, key: tuple[str, str], now: datetime, expires_s: int = 300) -> str:
+    """Return a URL that reads what `url` names, signed with an access key and its secret."""
+    parts, (access_key, secret) = urlsplit(url), key
+    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    given = {
+        "X-Amz-Algorithm": _ALGORITHM,
+        "X-Amz-Credential": f"{access_key}/{stamp[:8]}/us-east-1/s3/aws4_request",
+        "X-Amz-Date": stamp,
+        "X-Amz-Expires": str(expires_s),
+        "X-Amz-SignedHeaders": "host",
+    }
+    query = "&".join([part for part in (parts.query, urlencode(given, quote_via=quote)) if part])
+    request = S3Request(
+        "GET", parts.path.encode(), f"{query}&X-Amz-Signature={'0' * 64}".encode(), {"host": parts.netloc}
+    )
+    credential = _from_query(request)
+    signature = _sign(request, credential, secret)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, f"{query}&X-Amz-Signature={signature}", ""))
+
+
+def _sign(request: S3Request, credential: Credential, secret: str) -> str:
+    canonical = _canonical_request(request, credential)
+    signed = "\n".join((_ALGORITHM, credential.stamp, credential.scope, sha256(canonical).hexdigest()))
+    key = signing_key(secret, credential.scope_date, credential.region)
+    return hmac.new(key, signed.encode(), sha256).hexdigest()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from warpdata.errors import CorruptError, LimitExceededError
 from warpdata.limits import MAX_VIRTUAL_FILE_BYTES, MIB
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.server.s3.documents import DOCUMENTS, FOLDERS
+from warpdata.server.s3.documents import DOCUMENTS, FOLDERS, MemberAlias
 from warpdata.server.s3.versions import GatewayVersion
 from warpdata.session import Session
 
@@ -22,6 +22,7 @@ __all__ = ["VirtualFile", "VirtualFiles"]
 
 _MEMORY_BYTES = 256 * MIB
 _KNOWN = 100_000
+_ENTRY_BYTES = 200
 _LOCKS = 64
 _Key = tuple[str, str, str, str]
 
@@ -41,7 +42,7 @@ class VirtualFiles:
     session: Session
     _known: ByteLRU[_Key, VirtualFile] = field(default_factory=lambda: ByteLRU(max_entries=_KNOWN))
     _contents: ByteLRU[str, bytes] = field(default_factory=lambda: ByteLRU(_MEMORY_BYTES))
-    _folders: ByteLRU[_Key, Mapping[str, bytes]] = field(default_factory=lambda: ByteLRU(_MEMORY_BYTES))
+    _folders: ByteLRU[_Key, Mapping[str, bytes | MemberAlias]] = field(default_factory=lambda: ByteLRU(_MEMORY_BYTES))
     _making: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
 
     def names(self, version: GatewayVersion) -> list[str]:
@@ -67,7 +68,7 @@ class VirtualFiles:
         content = None if known is None else self._kept(known.sha256)
         return self._make(version, name)[1] if content is None else content
 
-    def folder(self, version: GatewayVersion, name: str) -> Mapping[str, bytes]:
+    def folder(self, version: GatewayVersion, name: str) -> Mapping[str, bytes | MemberAlias]:
         """Return all files of a virtual directory, by path."""
         key = _key(version, f"{name}/")
         found = self._folders.get(key)
@@ -76,7 +77,7 @@ class VirtualFiles:
                 found = self._folders.get(key)
                 if found is None:
                     found = dict(sorted(FOLDERS[name].make(version, self.session).items()))
-                    self._folders.put(key, found, sum(map(len, found.values())))
+                    self._folders.put(key, found, sum(map(_size_bytes, found.items())))
         return found
 
     def _make(self, version: GatewayVersion, name: str) -> tuple[VirtualFile, bytes]:
@@ -114,6 +115,11 @@ class VirtualFiles:
 
     def _lock(self, key: _Key) -> threading.Lock:
         return self._making[hash(key) % _LOCKS]
+
+
+def _size_bytes(item: tuple[str, bytes | MemberAlias]) -> int:
+    path, content = item
+    return _ENTRY_BYTES + len(path) + (len(content) if isinstance(content, bytes) else len(content.path))
 
 
 def _key(version: GatewayVersion, name: str) -> _Key:
