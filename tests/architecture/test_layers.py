@@ -131,7 +131,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "starlette": ("server/",),
     "uvicorn": ("server/",),
     "sqlite3": ("collections/reverse_index.py",),
-    "pickle": ("streaming/worker_pickle.py",),
+    "pickle": ("primitives/worker_pickle.py",),
 }
 """Third-party or system modules, with the only paths that may import them."""
 

@@ -9,39 +9,89 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.formats.parquet import ShardOpener, describe_parquet
-from warpdata.kinds import StagedBlob, StagedEntry, VersionContext
+from warpdata.jobs import Job, Plan, TaskBlob, TaskResult, run_here, stored_copy
+from warpdata.kinds import StagedBlob, StagedEntry, VersionContext, copied_blob
 from warpdata.kinds.tables import SchemaTransform, Table
 from warpdata.limits import COALESCE_GAP_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
-from warpdata.repository.catalog import VersionRef
+from warpdata.primitives.progress import ProgressCounter
+from warpdata.repository.catalog import VersionRef, put_blob_file
 from warpdata.repository.manifest import Footer, Manifest, Page, Payload, TableEntry, page_shards
 from warpdata.session import Session
-from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, ReaderWrapper, open_store
+from warpdata.storage import BlobCopy, ByteRange, GetResult, ObjectInfo, Reader, ReaderWrapper, open_store
 from warpdata.storage.cache import StagingDirectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EditWorkspace", "FindTransform", "StagedFile"]
+__all__ = [
+    "DraftSource",
+    "DraftTable",
+    "EditWorkspace",
+    "FindDraftTransform",
+    "FindTransform",
+    "StagedFile",
+    "stored_blob",
+]
 
 FindTransform: TypeAlias = Callable[[str], SchemaTransform | None]
 """Returns the function that types the bound columns of a table as references."""
 
+FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform | None]
+"""Returns the function that types the bound columns of a table as references into a version, such as a draft."""
+
 _drafts = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSource:
+    """The version that an edit has made so far, for the workers of its jobs."""
+
+    manifest: Callable[[], Manifest]
+    find_transform: FindDraftTransform
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTable:
+    """A table of a version that is not committed, to be opened where only the store is. Can be pickled."""
+
+    name: str
+    entry: TableEntry
+    columns: tuple[str, ...] | None
+    manifest: Manifest
+    pages: Mapping[str, bytes]
+    find_transform: FindDraftTransform | None
+
+    def __call__(self, session: Session) -> Table:
+        transform = None if self.find_transform is None else self.find_transform(self.name, self._context(session))
+        load_page, settings = partial(self._load_page, session), session.settings
+        opener = ShardOpener(session.reader)
+        table = Table(self.name, self.entry, opener, load_page, settings, schema_transform=transform)
+        return table if self.columns is None else table.select(self.columns)
+
+    def _context(self, session: Session) -> VersionContext:
+        ref = VersionRef(self.manifest.dataset_id, "uncommitted")
+        return VersionContext(session, ref, self.manifest, partial(self._load_page, session))
+
+    def _load_page(self, session: Session, page: Page) -> bytes:
+        data = self.pages.get(page.hash)
+        return session.catalog.load_page(page) if data is None else data
 
 
 class EditWorkspace:
     """Staged blobs over a store. Remove it when the edit ends."""
 
-    def __init__(self, session: Session, find_transform: FindTransform) -> None:
+    def __init__(self, session: Session, find_transform: FindTransform, source: DraftSource | None = None) -> None:
         self.session = session
         self.find_transform = find_transform
+        self.source = source
         self._blobs: dict[str, StagedBlob] = {}
         self._pages: dict[str, bytes] = {}
         self._reader = _StagedReader(session.reader, lambda: self._staged_store, self._blobs, self._write_content)
@@ -84,10 +134,34 @@ class EditWorkspace:
         path.mkdir()
         return path
 
-    def add_file(self, path: Path) -> Blob:
+    def add_file(self, path: Path, fingerprint: Fingerprint | None = None) -> Blob:
         """Stage a file of the staging directory as a blob. The file moves."""
-        fingerprint = fingerprint_file(path)
-        return self._keep(fingerprint, path)
+        return self._keep(fingerprint or fingerprint_file(path), path)
+
+    def run(self, plan: Plan[Any], counter: ProgressCounter, job: Job | None) -> list[TaskResult]:
+        """Run a plan: here, with staged outputs, or as a job, whose outputs are in the store at once.
+
+        What is staged so far is stored first, because the tasks of a job may read it.
+        """
+        if job is None:
+            return run_here(plan, replace(self.session, reader=self._reader, media=None), self, counter)
+        generations = {} if self.source is None else self.source.manifest().generations
+        stored = {digest: name for digest in list(self._blobs) if (name := self._store_blob(digest, job)) is not None}
+        results = job.run(plan, counter, {**generations, **stored})
+        self._blobs.update(
+            (made.hash, stored_blob(self.session, made))
+            for result in results
+            for made in result.blobs
+            if made.hash not in self._blobs
+        )
+        return results
+
+    def address_of(self, table: Table, *, with_references: bool) -> DraftTable:
+        """Return a table of the draft for workers, which have only the store and what this value carries."""
+        assert self.source is not None, "only drafts of an edit have addresses"
+        find_transform = self.source.find_transform if with_references else None
+        manifest = self.source.manifest()
+        return DraftTable(table.name, table.entry, table.columns, manifest, dict(self._pages), find_transform)
 
     def add_bytes(self, data: bytes) -> Blob:
         """Stage bytes as a blob."""
@@ -142,6 +216,15 @@ class EditWorkspace:
         settings = self.session.settings
         return Table(name, entry, self._shards, self.load_page, settings, schema_transform=transform)
 
+    def _store_blob(self, digest: str, job: Job) -> str | None:
+        """Store a staged blob, for the tasks of a job to read. Return its generation."""
+        generation = job.generation_of(digest)
+        if not isinstance(self._blobs[digest].content, BlobCopy):
+            self._write_content(digest)
+            staged = self._blobs[digest]
+            put_blob_file(self.session.writer, staged.path, staged.fingerprint, generation, self.session.pause)
+        return generation
+
     def _keep(self, fingerprint: Fingerprint, path: Path) -> Blob:
         blob = fingerprint.blob
         if blob.hash in self._blobs:
@@ -169,6 +252,11 @@ class EditWorkspace:
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(staged.path.absolute())
+
+
+def stored_blob(session: Session, made: TaskBlob) -> StagedBlob:
+    """Return a blob that a task of a job has stored. The commit copies it only if it needs another key."""
+    return copied_blob("job", stored_copy(session, made.hash, made.byte_size, made.generation))
 
 
 class StagedFile:
@@ -206,6 +294,8 @@ class _StagedReader(ReaderWrapper):
         staged = self._blobs.get(digest)
         if staged is None:
             return self._reader
+        if isinstance(staged.content, BlobCopy) and staged.content.reader.url == self._reader.url:
+            return staged.content.reader  # a task of a job has stored it
         if staged.content is not None:
             self._write_content(digest)
         return self._staging()

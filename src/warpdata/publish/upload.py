@@ -12,7 +12,6 @@ from warpdata.errors import (
     ErrorKind,
     NotCachedError,
     ObjectNotFoundError,
-    StorageError,
 )
 from warpdata.kinds import LazyBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
@@ -20,7 +19,7 @@ from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
 from warpdata.primitives.parallel import IO_POOL, disk_threads, request_slots
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
-from warpdata.repository.catalog import Pause, retry_unknown
+from warpdata.repository.catalog import Pause, put_blob_file
 from warpdata.session import Session
 from warpdata.storage import BlobCopy, GenerationReader, Reader, Writer, verify_blob
 
@@ -214,7 +213,7 @@ def _upload_files(
             counter.add_bytes(file.fingerprint.blob.byte_size)
         else:
             with _on_disk(file, staging) as (path, fingerprint):
-                _put_file(writer, path, fingerprint, file.generation, counter, pause)
+                put_blob_file(writer, path, fingerprint, file.generation, pause, counter.add_bytes)
         counter.finish_file()
 
     is_staged = any(file.content is not None for file in files)  # then the disk holds as many files
@@ -231,50 +230,6 @@ def _on_disk(file: PlannedFile, staging: Path) -> Iterator[tuple[Path, Fingerpri
         yield written, file.content.write(written, file.fingerprint)
     finally:
         written.unlink(missing_ok=True)
-
-
-def _put_file(
-    writer: Writer,
-    path: Path,
-    fingerprint: Fingerprint,
-    generation: str | None,
-    counter: ProgressCounter,
-    pause: Pause,
-) -> None:
-    """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
-    blob = fingerprint.blob
-    key = blob_key(blob.hash, generation)
-    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
-
-    def put() -> None:
-        if writer.create_file(key, path, fingerprint, counter.add_bytes):
-            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
-        else:
-            is_checked = _is_intact(reader, blob)
-            if not is_checked:
-                writer.replace_file(key, path, fingerprint)
-        if not is_checked:
-            _check_size(reader, blob, path)
-
-    retry_unknown(put, pause)
-
-
-def _is_intact(reader: Reader, blob: Blob) -> bool:
-    """Check an object that an upload has met: its size, and its hash if it fits into one request.
-
-    Reading a small blob back takes as long as the request that has just been refused.
-    """
-    try:
-        is_sized = reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
-    except ObjectNotFoundError:
-        return False
-    return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
-
-
-def _check_size(reader: Reader, blob: Blob, path: Path) -> None:
-    stored = reader.stat(blob_key(blob.hash)).size_bytes
-    if stored != blob.byte_size:
-        raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
 
 
 def _is_copy_of(reader: Reader, file: PlannedFile) -> bool:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from warpdata.errors import (
     CommitUnknownError,
     CorruptError,
     ObjectNotFoundError,
+    StorageError,
     WarpError,
     WriteUnknownError,
 )
+from warpdata.limits import SINGLE_PUT_BYTES
+from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, blob_key, ignore_bytes
 from warpdata.repository.catalog.branches import read_head
 from warpdata.repository.catalog.layout import head_key, manifest_key
 from warpdata.repository.catalog.records import Head, encode_record
 from warpdata.repository.manifest import Manifest, encode_manifest, parse_manifest, version_of
-from warpdata.storage import Writer
+from warpdata.storage import GenerationReader, Reader, Writer, verify_blob
 
 __all__ = [
     "ATTEMPTS",
@@ -29,6 +33,7 @@ __all__ = [
     "Pause",
     "Transaction",
     "advance",
+    "put_blob_file",
     "put_create_only",
     "put_manifest",
     "put_named_by_content",
@@ -110,6 +115,50 @@ def put_named_by_content(writer: Writer, key: str, data: bytes, pause: Pause) ->
         is_intact = False
     if not is_intact:
         writer.replace(key, data)
+
+
+def put_blob_file(
+    writer: Writer,
+    path: Path,
+    fingerprint: Fingerprint,
+    generation: str | None,
+    pause: Pause,
+    on_bytes: OnBytes = ignore_bytes,
+) -> None:
+    """Create the blob of a file, or replace a corrupt object under its key. Then the blob is in the store."""
+    blob = fingerprint.blob
+    key = blob_key(blob.hash, generation)
+    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
+
+    def put() -> None:
+        if writer.create_file(key, path, fingerprint, on_bytes):
+            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
+        else:
+            is_checked = _is_intact(reader, blob)
+            if not is_checked:
+                writer.replace_file(key, path, fingerprint)
+        if not is_checked:
+            _check_size(reader, blob, path)
+
+    retry_unknown(put, pause)
+
+
+def _is_intact(reader: Reader, blob: Blob) -> bool:
+    """Check an object that an upload has met: its size, and its hash if it fits into one request.
+
+    Reading a small blob back takes as long as the request that has just been refused.
+    """
+    try:
+        is_sized = reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+    except ObjectNotFoundError:
+        return False
+    return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
+
+
+def _check_size(reader: Reader, blob: Blob, path: Path) -> None:
+    stored = reader.stat(blob_key(blob.hash)).size_bytes
+    if stored != blob.byte_size:
+        raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
 
 
 def replace_constant(writer: Writer, key: str, data: bytes, pause: Pause) -> None:
