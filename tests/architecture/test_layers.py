@@ -36,11 +36,22 @@ ALLOWED: dict[str, set[str]] = {
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
     "formats.indexes": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet"},
     "formats.search": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet", "formats.indexes"},
-    "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
+    "jobs": FOUNDATION
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"},
+    "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog", "jobs"},
     "kinds.tables": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "formats.search", "query", "kinds"},
     "kinds.artifacts": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
+    | {
+        "session",
+        "jobs",
+        "storage",
+        "storage.cache",
+        "repository.manifest",
+        "repository.catalog",
+        "formats.media",
+        "kinds",
+    },
     "kinds.tensors": FOUNDATION
     | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
     "kinds.indexes": FOUNDATION
@@ -51,19 +62,19 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
     | {"formats.search", "query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "edit": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
     | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
     "indexing": FOUNDATION
-    | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
+    | {"jobs", "session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
     | {"formats.indexes", "formats.search", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
     "search": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.media", "formats.parquet", "formats.indexes"}
     | {"formats.search", "kinds", "kinds.tables", "kinds.indexes"},
     "datasets": FOUNDATION
-    | {"session", "storage", "storage.cache"}
+    | {"jobs", "session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
     | {"streaming", "formats.media", "formats.parquet", "formats.tensors", "query", "edit", "indexing", "search"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes", "kinds.indexes"},
@@ -71,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
     "maintenance": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
@@ -81,7 +92,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "publish"},
     "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
-    | {"formats.parquet", "formats.media", "formats.huggingface", "query"}
+    | {"jobs", "formats.parquet", "formats.media", "formats.huggingface", "query"}
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}

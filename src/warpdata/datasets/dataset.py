@@ -15,6 +15,7 @@ from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, 
 from warpdata.datasets.search import DatasetSearch
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
+from warpdata.jobs import EngineChoice, JobOptions
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
 from warpdata.kinds.indexes import TableIndexes
@@ -389,8 +390,15 @@ class Dataset(IndexAccess, DatasetSearch):
         max_deleted: float = 0.1,
         branch: str | None = None,
         author: str | None = None,
+        progress: Progress = silent,
+        engine: EngineChoice = None,
+        job: str | None = None,
     ) -> Compacted:
-        """Rewrite shards of this branch that are small, or of which more than a part is deleted. Rows and ids stay."""
+        """Rewrite shards of this branch that are small, or of which more than a part is deleted. Rows and ids stay.
+
+        With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers write the new shards. A compaction that was
+        interrupted goes on when it is repeated; `job` names it, by default after the dataset.
+        """
         from warpdata.edit import CompactionOptions, compact_branch
 
         session = self._session
@@ -398,7 +406,8 @@ class Dataset(IndexAccess, DatasetSearch):
         target = self._target_branch(branch)
         txn = Transaction(self.id, target, session.new_id(), "compact", author, "compact", session.timestamp())
         options = CompactionOptions(parse_size(target_bytes), max_deleted)
-        return compact_branch(session, txn, tables, options, self._ref_transform)
+        how = JobOptions(engine, job)
+        return compact_branch(session, txn, tables, options, self._ref_transform, progress=progress, job_options=how)
 
     def _target_branch(self, branch: str | None) -> str:
         """Return the branch that a change of this dataset goes to."""

@@ -11,11 +11,12 @@ from warpdata.edit.proposal import EditProposal, commit_change
 from warpdata.edit.sample_diff import SampleChange, SampleDiff
 from warpdata.edit.table_merge import MergeConflict
 from warpdata.edit.version_merge import MergePolicy
-from warpdata.edit.workspace import EditWorkspace
+from warpdata.edit.workspace import DraftSource, EditWorkspace
 
 __all__ = [
     "Compacted",
     "CompactionOptions",
+    "DraftSource",
     "Edit",
     "EditOptions",
     "EditProposal",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from warpdata.edit.compaction import CompactionOptions, compact_table, find_runs
+from warpdata.edit.compaction import CompactionOptions, CompactionRun, compact_table, find_runs
 from warpdata.edit.proposal import EditProposal, commit_change, present_head
 from warpdata.edit.table_draft import TableDraft
-from warpdata.edit.workspace import EditWorkspace, FindTransform
+from warpdata.edit.workspace import DraftSource, EditWorkspace, FindTransform
+from warpdata.jobs import JobOptions, open_job
 from warpdata.kinds import VersionContext, pick_entry
 from warpdata.kinds.tables import TABLES
+from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import Placement
 from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest, ShardList, TableEntry, differing_shards
@@ -35,6 +38,7 @@ class _Compaction:
     dataset_id: str
     tables: Collection[str] | None
     options: CompactionOptions
+    how: CompactionRun
     counts: dict[str, int] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
 
@@ -47,11 +51,12 @@ class _Compaction:
         head = present_head(head, self.dataset_id)
         session, ref = self.workspace.session, VersionRef(self.dataset_id, head.version, head.commit)
         manifest = session.catalog.manifest(ref)
+        self.workspace.source = DraftSource(lambda: manifest, lambda *_: None)
         tables = dict(manifest.tables)
         self.counts = {}
         for name, entry in _choose(manifest, self.tables).items():
             draft = TableDraft(self.workspace, name, entry)
-            self.counts[name] = compact_table(draft, self.options)
+            self.counts[name] = compact_table(draft, self.options, self.how)
             tables[name] = draft.entry
         context = VersionContext(session, ref, manifest, self.workspace.load_page)
         edited = replace(manifest, tables=tables, metadata={})
@@ -75,14 +80,19 @@ def compact_branch(
     tables: Collection[str] | None,
     options: CompactionOptions,
     find_transform: FindTransform,
+    *,
+    progress: Progress = silent,
+    job_options: JobOptions | None = None,
 ) -> Compacted:
-    """Rewrite worn and small shards of the tables of a branch."""
-    workspace = EditWorkspace(session, find_transform)
-    try:
-        work = _Compaction(workspace, txn.dataset_id, tables, options)
+    """Rewrite worn and small shards of the tables of a branch, here or by a job."""
+    with ExitStack() as stack:
+        workspace = EditWorkspace(session, find_transform)
+        stack.callback(workspace.remove)
+        job = open_job(session, job_options or JobOptions(), txn.dataset_id, "compact", stack)
+        work = _Compaction(workspace, txn.dataset_id, tables, options, CompactionRun(progress, job))
         done = commit_change(session, txn, work.at)
-    finally:
-        workspace.remove()
+        if job is not None:
+            job.finish()
     return Compacted(done.version, done.commit, done.changed, {name: n for name, n in work.counts.items() if n})
 
 

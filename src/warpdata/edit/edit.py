@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.table_merge import ColumnRules
 from warpdata.edit.workspace import DraftSource, EditWorkspace, FindDraftTransform
 from warpdata.errors import BadInputError
-from warpdata.jobs import EngineChoice, Job, choose_engine
+from warpdata.jobs import EngineChoice, Job, JobOptions, open_job
 from warpdata.kinds import StageContext, StagedEntry, VersionContext, payload_kind
 from warpdata.kinds.tables import TABLES, StagedTable, TableInput
 from warpdata.primitives.arguments import check_arguments
@@ -113,7 +114,8 @@ class Edit:
             lambda table: find_transform(table, self._workspace.context(self._manifest())),
             DraftSource(self._manifest, find_transform),
         )
-        self._jobs: dict[str, Job] = {}
+        self._jobs: list[Job] = []
+        self._stack = ExitStack()
         self._tables: dict[str, TableDraft] = {}
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._indexes = base.manifest.indexes
@@ -200,7 +202,9 @@ class Edit:
         names = None if columns is None else ((columns,) if isinstance(columns, str) else tuple(columns))
         resume_dir = self._resume_dir(table, name, resume)
         new = NewColumn(name, make, names, _data_type(type), batch_size, resume_dir)
-        made = add_column(draft, new, ColumnRun(self._counter(draft), self._job(engine, job, f"{table}\n{name}")))
+        made = add_column(
+            draft, new, ColumnRun(self._counter(draft), self._job(JobOptions(engine, job), f"{table}\n{name}"))
+        )
         self._added_columns.setdefault(table, []).append(made)
         self._resume_dirs += [] if resume_dir is None else [resume_dir]
         self.summary.columns.append(f"added column {table}.{name}")
@@ -303,15 +307,15 @@ class Edit:
         self._is_open = False
         for finished in self._resume_dirs:
             shutil.rmtree(finished, ignore_errors=True)
-        for each in self._jobs.values():
-            each.finish()
+        for job in self._jobs:
+            job.finish()
+        self._stack.close()
 
     def discard(self) -> None:
         """Forget the changes, and remove the staged files. Finished tasks of jobs stay, for another attempt."""
         self._is_open = False
         self._workspace.remove()
-        for each in self._jobs.values():
-            each.close()
+        self._stack.close()
 
     def _manifest(self) -> Manifest:
         manifest = self._base.manifest
@@ -373,18 +377,11 @@ class Edit:
         shards = draft.entry.shards
         return ProgressCounter(self._options.progress, "rows", shards.row_count, shards.shard_count)
 
-    def _job(self, choice: EngineChoice, job_id: str | None, work: str) -> Job | None:
+    def _job(self, options: JobOptions, work: str) -> Job | None:
         """Return the job for a part of this edit. Its lease ends with the edit."""
-        engine = choose_engine(choice)
-        if engine is None:
-            if job_id is not None:
-                raise BadInputError(f"job={job_id!r} needs an engine", hint="Pass engine='processes' or engine='ray'.")
-            return None
-        dataset_id = self._base.ref.dataset_id
-        job_id = job_id or keyed_id(f"{dataset_id}\n{work}")
-        if job_id not in self._jobs:
-            self._jobs[job_id] = Job(self._base.session, engine, job_id, f"job on {dataset_id}")
-        return self._jobs[job_id]
+        job = open_job(self._base.session, options, self._base.ref.dataset_id, f"edit\n{work}", self._stack)
+        self._jobs += [] if job is None else [job]
+        return job
 
     def _resume_dir(self, table: str, column: str, resume: str | None) -> Path | None:
         if resume is None:

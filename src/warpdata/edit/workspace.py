@@ -156,7 +156,7 @@ class EditWorkspace:
         )
         return results
 
-    def address_of(self, table: Table, *, with_references: bool) -> DraftTable:
+    def address_of(self, table: Table, *, with_references: bool = False) -> DraftTable:
         """Return a table of the draft for workers, which have only the store and what this value carries."""
         assert self.source is not None, "only drafts of an edit have addresses"
         find_transform = self.source.find_transform if with_references else None
@@ -193,6 +193,10 @@ class EditWorkspace:
     def blob(self, digest: str) -> StagedBlob | None:
         return self._blobs.get(digest)
 
+    def staged(self, digest: str) -> StagedBlob:
+        """Return a blob that a plan has made."""
+        return self._blobs[digest]
+
     def add_payload(self, staged: StagedEntry) -> Payload:
         """Stage the blobs and pages of an entry that a payload kind has made, and return the entry with its shards."""
         self.add_blobs(staged.blobs)
@@ -227,8 +231,10 @@ class EditWorkspace:
 
     def _keep(self, fingerprint: Fingerprint, path: Path) -> Blob:
         blob = fingerprint.blob
-        if blob.hash in self._blobs:
-            path.unlink()
+        known = self._blobs.get(blob.hash)
+        if known is not None:
+            if path != known.path:
+                path.unlink()
             return blob
         target = self._staging.path / blob_key(blob.hash)
         target.parent.mkdir(parents=True, exist_ok=True)

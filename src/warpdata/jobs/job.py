@@ -26,10 +26,10 @@ from warpdata.primitives.parallel import IO_POOL, READ_MEMORY, REQUEST_LIMIT
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.catalog import check_ref_name, mark_store, read_marker
 from warpdata.repository.gc import Lease
-from warpdata.session import Session, StoreAddress
+from warpdata.session import Session, StoreAddress, keyed_id
 from warpdata.storage import BlobCopy, GenerationReader
 
-__all__ = ["EngineChoice", "Job", "JobOptions", "choose_engine", "run_here", "stored_copy"]
+__all__ = ["EngineChoice", "Job", "JobOptions", "choose_engine", "open_job", "run_here", "stored_copy"]
 
 EngineChoice: TypeAlias = str | Engine | None
 """None for this process as it works without an engine, "threads", "processes", "ray", "ray://HOST:PORT", or an
@@ -178,6 +178,25 @@ class Job:
                 yield tasks[number], result
 
 
+def open_job(
+    session: Session, options: JobOptions, dataset_id: str, purpose: str, stack: ExitStack, *, records: bool = True
+) -> Job | None:
+    """Return a job that ends with the stack; None without an engine.
+
+    Without an id it is named after its dataset and purpose, so repeating a call continues it. With `records` False,
+    only a job with an id records its tasks.
+    """
+    engine = choose_engine(options.engine)
+    if engine is None:
+        if options.job is not None:
+            raise BadInputError(
+                f"job={options.job!r} needs an engine", hint="Pass engine='processes' or engine='ray' (--engine)."
+            )
+        return None
+    job_id = options.job or (keyed_id(f"{dataset_id}\n{purpose}") if records else None)
+    return stack.enter_context(Job(session, engine, job_id, f"{purpose.splitlines()[0]} {dataset_id}"))
+
+
 class Staging(Protocol):
     """Files of this machine that become blobs when the change is committed."""
 
@@ -186,8 +205,11 @@ class Staging(Protocol):
     def add_file(self, path: Path, fingerprint: Fingerprint | None = None) -> Blob: ...
 
 
-def run_here(plan: Plan[Any], session: Session, staging: Staging, counter: ProgressCounter) -> list[TaskResult]:
-    """Run the tasks in threads of this process, with outputs that stay on this machine until the commit."""
+def run_here(plan: Plan[Any], session: Session, staging: Staging | None, counter: ProgressCounter) -> list[TaskResult]:
+    """Run the tasks in threads of this process, with outputs that stay on this machine until the commit.
+
+    Without `staging`, tasks make no files.
+    """
     run = plan.work.open(session)
 
     def call(task: Task[Any]) -> TaskResult:
@@ -201,14 +223,16 @@ def run_here(plan: Plan[Any], session: Session, staging: Staging, counter: Progr
 
 @dataclass(frozen=True, slots=True)
 class _StagingContext:
-    staging: Staging
+    staging: Staging | None
     counter: ProgressCounter
     blobs: list[TaskBlob] = field(default_factory=list)
 
     def new_directory(self) -> Path:
+        assert self.staging is not None, "the plan makes no files"
         return self.staging.new_directory()
 
     def add_file(self, path: Path, fingerprint: Fingerprint | None = None) -> Blob:
+        assert self.staging is not None, "the plan makes no files"
         blob = self.staging.add_file(path, fingerprint)
         self.blobs.append(TaskBlob(blob.hash, blob.byte_size))
         return blob
