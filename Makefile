@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 DEMO_STAMP := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
+RAY := .venv-ray
 PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progress-bar off
 # One line for each package instead of pip's several; pip prints errors on stderr.
 SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
-.PHONY: demo test test-oldest test-gpu check format bench soak docs wshard-go wshard-js clean
+.PHONY: demo test test-oldest test-ray test-gpu check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
@@ -22,6 +23,10 @@ test: check
 # The tests with the oldest versions that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak"
+
+# The tests of the engine "ray", of Ray Data and of the loaders of other libraries, in an environment of their own.
+test-ray: $(RAY)/.installed
+	RAY_AUTH_MODE=disabled $(RAY)/bin/python -m pytest -n 0 tests/ray
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -59,7 +64,7 @@ wshard-js:
 	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(RAY) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
@@ -79,4 +84,10 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST), once: about 2 GB"
 	@set -o pipefail; $(OLDEST)/bin/python $(PIP_INSTALL) --constraint constraints-oldest.txt --editable '.[test]' | $(SHOW_PACKAGES)
+	@touch $@
+
+$(RAY)/.installed: pyproject.toml constraints.txt
+	@test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
+	@echo "installing Ray and the loaders of other libraries into $(RAY), once: about 3 GB"
+	@set -o pipefail; $(RAY)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[test,loaders,ray]' | $(SHOW_PACKAGES)
 	@touch $@

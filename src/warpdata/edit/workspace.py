@@ -129,9 +129,10 @@ class EditWorkspace:
 
     def new_directory(self) -> Path:
         """Return an empty directory for files on their way to `add_file`."""
-        self._number += 1
-        path = self._staging.path / f"new-{self._number}"
-        path.mkdir()
+        with self._writing:
+            self._number += 1
+            path = self._staging.path / f"new-{self._number}"
+            path.mkdir()
         return path
 
     def add_file(self, path: Path, fingerprint: Fingerprint | None = None) -> Blob:
@@ -231,15 +232,15 @@ class EditWorkspace:
 
     def _keep(self, fingerprint: Fingerprint, path: Path) -> Blob:
         blob = fingerprint.blob
-        known = self._blobs.get(blob.hash)
-        if known is not None:
-            if path != known.path:
+        with self._writing:
+            known = self._blobs.get(blob.hash)
+            if known is None:
+                target = self._staging.path / blob_key(blob.hash)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+                self._blobs[blob.hash] = StagedBlob(target, fingerprint)
+            elif path != known.path:
                 path.unlink()
-            return blob
-        target = self._staging.path / blob_key(blob.hash)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
-        self._blobs[blob.hash] = StagedBlob(target, fingerprint)
         return blob
 
     def _write_content(self, digest: str) -> None:
