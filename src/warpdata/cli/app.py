@@ -61,6 +61,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "update": "Set columns of rows of a table.",
         "upsert": "Replace rows by key, and append the others.",
         "add-column": "Add a column that an SQL expression computes.",
+        "embed": "Add a column that a Python function computes.",
         "drop-column": "Drop a column of a table.",
         "rename-column": "Rename a column of a table.",
         "cast": "Change the type of a column.",
