@@ -45,7 +45,7 @@ _EXPORTS = {
     "warpdata.kinds.tables": ("Table",),
     "warpdata.edit": ("Edit", "MergeConflict"),
     "warpdata.maintenance": ("copy", "gc", "pin", "pins", "rename", "unpin", "verify"),
-    "warpdata.publish": ("DatasetBuilder",),
+    "warpdata.publish": ("DatasetBuilder", "write_ray"),
     "warpdata.query": ("Filter", "col", "expr"),
     "warpdata.samples": (
         "Audio",
@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from warpdata.maintenance import unpin as unpin
     from warpdata.maintenance import verify as verify
     from warpdata.publish import DatasetBuilder as DatasetBuilder
+    from warpdata.publish import write_ray as write_ray
     from warpdata.query import Filter as Filter
     from warpdata.query import col as col
     from warpdata.query import expr as expr

@@ -24,8 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A cluster whose head runs no tasks, and two nodes with one CPU each. Add nodes and remove them."""
-    import ray
     from ray.cluster_utils import Cluster
+
+    import ray
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -39,3 +40,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     finally:
         ray.shutdown()
         made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[Any]:
+    """Ray in one process group of this machine, for the tests of a module."""
+    import ray
+
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray.init(num_cpus=2, object_store_memory=2 * _MEMORY, logging_level="warning", log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

@@ -1,4 +1,4 @@
-"""If this fails, a job on a Ray cluster gives another version than one process, or does not survive the loss of a node."""
+"""If this fails, a Ray cluster gives another version than one process, or does not survive the loss of a node."""
 
 from __future__ import annotations
 

@@ -47,6 +47,7 @@ from warpdata.storage.cache import CachedReader, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from warpdata.datasets.ray_source import References
     from warpdata.edit import Compacted, Edit, MergePolicy, NewColumns, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
@@ -269,6 +270,26 @@ class Dataset(IndexAccess, DatasetSearch):
         request = StreamRequest.parse(self, table, keywords, collate="torch").decoding_on(image_device)
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
+
+    def to_ray(
+        self,
+        table: str | Table | None = None,
+        *,
+        columns: Sequence[str] | str | None = None,
+        filter: str | Filter | None = None,  # noqa: A002 - as in stream
+        references: References = "bytes",
+        blocks: int | None = None,
+    ) -> Any:
+        """Return the rows as a `ray.data.Dataset`. Workers read them; nothing passes through this process.
+
+        `columns` and `filter` select as in `stream`. Columns of references have the bytes of their files, or with
+        `references="stored"` the stored values. `blocks` is the number of read tasks; by default Ray chooses it.
+        """
+        from warpdata.datasets.ray_source import to_ray
+        from warpdata.datasets.streaming import StreamRequest
+
+        selected: RowKeywords = {"filter": filter} if columns is None else {"filter": filter, "columns": columns}
+        return to_ray(self, StreamRequest.parse(self, table, selected, collate="arrow"), references, blocks)
 
     def info(self) -> DatasetInfo:
         """Describe the version from its manifest, without a read."""
