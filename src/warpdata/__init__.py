@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "warpdata": ("errors", "ingest"),
+    "warpdata": ("errors", "ingest", "jobs", "loaders"),
     "warpdata.collections": (
         "Box",
         "Collection",
@@ -77,6 +77,8 @@ __all__ = sorted([*_HOMES, "__version__"])  # noqa: PLE0605
 if TYPE_CHECKING:
     from warpdata import errors as errors
     from warpdata import ingest as ingest
+    from warpdata import jobs as jobs
+    from warpdata import loaders as loaders
     from warpdata.collections import Box as Box
     from warpdata.collections import Collection as Collection
     from warpdata.collections import Keypoints as Keypoints

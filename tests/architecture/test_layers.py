@@ -62,7 +62,16 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
     | {"formats.search", "query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
-    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {
+        "jobs",
+        "formats.parquet",
+        "session",
+        "storage",
+        "storage.cache",
+        "repository.manifest",
+        "repository.catalog",
+        "repository.gc",
+    }
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "edit": FOUNDATION
     | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
@@ -90,6 +99,7 @@ ALLOWED: dict[str, set[str]] = {
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
+    "loaders": FOUNDATION | {"session", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
     "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
     | {"jobs", "formats.parquet", "formats.media", "formats.huggingface", "query"}
@@ -127,12 +137,16 @@ POWERS: dict[str, tuple[str, ...]] = {
     "simplejpeg": ("formats/media/jpeg.py",),
     "torch": (
         "streaming/torch.py",
+        "loaders/",
         "formats/tensors/cuda/torch_interop.py",
         "formats/media/jpeg.py",
         "formats/media/nvjpeg.py",
     ),
     "torchvision": ("formats/media/jpeg.py", "formats/media/nvjpeg.py"),
     "lance": ("ingest/lance.py",),
+    "lightning": ("loaders/",),
+    "ray": ("datasets/ray_source.py", "publish/ray_sink.py"),
+    "torchdata": ("loaders/",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),
     "fastapi": ("server/",),

@@ -38,6 +38,9 @@ def test_every_row_comes_once(photos: wd.Dataset, blocks: int) -> None:
 def test_the_number_of_rows_is_known_before_anything_is_read(photos: wd.Dataset) -> None:
     import ray.data as data
 
+    numbers = pa.table({"n": np.random.default_rng(1).permutation(400_000)})
+    wd.DatasetBuilder("acme/numbers").add_table("main", numbers).publish()
+    indexed = wd.dataset("acme/numbers").create_index("main", "n", "btree")
     reads: list[Any] = []
     original = data.read_datasource
 
@@ -80,12 +83,12 @@ def test_references_are_resolved_in_the_workers(photos: wd.Dataset) -> None:
 def test_streaming_split_gives_each_row_to_one_consumer(photos: wd.Dataset) -> None:
     import ray
 
-    @ray.remote(num_cpus=0.1)
     def consume(part: Any) -> list[int]:
         return [int(n) for batch in part.iter_batches(batch_size=64) for n in batch["n"]]
 
     parts = photos.to_ray("rows", columns=["n"], blocks=8).streaming_split(3)
-    taken = ray.get([consume.remote(part) for part in parts])
+    run = ray.remote(num_cpus=0.1)(consume)
+    taken = ray.get([run.remote(part) for part in parts])
     assert sorted(n for part in taken for n in part) == list(range(ROWS))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from warpdata.datasets.artifacts import draft_references
+from warpdata.datasets.cluster_access import ClusterAccess
 from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
@@ -15,7 +16,6 @@ from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, 
 from warpdata.datasets.search import DatasetSearch
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
-from warpdata.jobs import EngineChoice, JobOptions
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
 from warpdata.kinds.artifacts import ARTIFACTS, Artifact
 from warpdata.kinds.indexes import TableIndexes
@@ -30,7 +30,6 @@ from warpdata.query import Filter
 from warpdata.repository.catalog import (
     MAIN,
     Address,
-    Transaction,
     VersionLabel,
     VersionRef,
     check_ref_name,
@@ -47,8 +46,7 @@ from warpdata.storage.cache import CachedReader, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warpdata.datasets.ray_source import References
-    from warpdata.edit import Compacted, Edit, MergePolicy, NewColumns, SampleDiff
+    from warpdata.edit import Edit, MergePolicy, NewColumns, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
     from warpdata.streaming import Collate, RowKeywords, Stream, StreamKeywords, TorchLoader
@@ -60,7 +58,7 @@ _ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @check_arguments
-class Dataset(IndexAccess, DatasetSearch):
+class Dataset(IndexAccess, DatasetSearch, ClusterAccess):
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
     def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:
@@ -271,26 +269,6 @@ class Dataset(IndexAccess, DatasetSearch):
         stream, reopen = open_stream(self, request), reopen_later(self, request)
         return TorchLoader(stream, reopen, num_workers, pin_memory=pin_memory, may_fork=self.is_local)
 
-    def to_ray(
-        self,
-        table: str | Table | None = None,
-        *,
-        columns: Sequence[str] | str | None = None,
-        filter: str | Filter | None = None,  # noqa: A002 - as in stream
-        references: References = "bytes",
-        blocks: int | None = None,
-    ) -> Any:
-        """Return the rows as a `ray.data.Dataset`. Workers read them; nothing passes through this process.
-
-        `columns` and `filter` select as in `stream`. Columns of references have the bytes of their files, or with
-        `references="stored"` the stored values. `blocks` is the number of read tasks; by default Ray chooses it.
-        """
-        from warpdata.datasets.ray_source import to_ray
-        from warpdata.datasets.streaming import StreamRequest
-
-        selected: RowKeywords = {"filter": filter} if columns is None else {"filter": filter, "columns": columns}
-        return to_ray(self, StreamRequest.parse(self, table, selected, collate="arrow"), references, blocks)
-
     def info(self) -> DatasetInfo:
         """Describe the version from its manifest, without a read."""
         return describe(self._manifest, self._version_ref, self._session.reader.url)
@@ -402,33 +380,6 @@ class Dataset(IndexAccess, DatasetSearch):
         request = MergeRequest(other.version_ref, target, text, author, policy, progress)
         merge_branch(self._session, request, self._ref_transform)
         return self._at_branch(target)
-
-    def compact(
-        self,
-        tables: Sequence[str] | None = None,
-        *,
-        target_bytes: int | str = "256MiB",
-        max_deleted: float = 0.1,
-        branch: str | None = None,
-        author: str | None = None,
-        progress: Progress = silent,
-        engine: EngineChoice = None,
-        job: str | None = None,
-    ) -> Compacted:
-        """Rewrite shards of this branch that are small, or of which more than a part is deleted. Rows and ids stay.
-
-        With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers write the new shards. A compaction that was
-        interrupted goes on when it is repeated; `job` names it, by default after the dataset.
-        """
-        from warpdata.edit import CompactionOptions, compact_branch
-
-        session = self._session
-        author = author or session.settings.author
-        target = self._target_branch(branch)
-        txn = Transaction(self.id, target, session.new_id(), "compact", author, "compact", session.timestamp())
-        options = CompactionOptions(parse_size(target_bytes), max_deleted)
-        how = JobOptions(engine, job)
-        return compact_branch(session, txn, tables, options, self._ref_transform, progress=progress, job_options=how)
 
     def _target_branch(self, branch: str | None) -> str:
         """Return the branch that a change of this dataset goes to."""

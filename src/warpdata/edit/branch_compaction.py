@@ -19,7 +19,7 @@ from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest, ShardList, TableEntry, differing_shards
 from warpdata.session import Session
 
-__all__ = ["Compacted", "compact_branch", "plan_compaction"]
+__all__ = ["Compacted", "CompactionTerms", "compact_branch", "plan_compaction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,15 @@ class Compacted:
     commit: str
     changed: bool
     shards: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTerms:
+    """What to rewrite, where, and with which progress."""
+
+    options: CompactionOptions
+    progress: Progress = silent
+    work: JobOptions = field(default_factory=JobOptions)
 
 
 @dataclass
@@ -78,18 +87,16 @@ def compact_branch(
     session: Session,
     txn: Transaction,
     tables: Collection[str] | None,
-    options: CompactionOptions,
+    terms: CompactionTerms,
     find_transform: FindTransform,
-    *,
-    progress: Progress = silent,
-    job_options: JobOptions | None = None,
 ) -> Compacted:
     """Rewrite worn and small shards of the tables of a branch, here or by a job."""
     with ExitStack() as stack:
         workspace = EditWorkspace(session, find_transform)
         stack.callback(workspace.remove)
-        job = open_job(session, job_options or JobOptions(), txn.dataset_id, "compact", stack)
-        work = _Compaction(workspace, txn.dataset_id, tables, options, CompactionRun(progress, job))
+        job = open_job(session, terms.work, txn.dataset_id, "compact", stack)
+        how = CompactionRun(terms.progress, job)
+        work = _Compaction(workspace, txn.dataset_id, tables, terms.options, how)
         done = commit_change(session, txn, work.at)
         if job is not None:
             job.finish()

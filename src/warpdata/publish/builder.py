@@ -42,7 +42,9 @@ from warpdata.publish.references import carry_references
 from warpdata.publish.upload import PublishPlan, StagedUpload, distinct_blobs, find_present, plan_upload
 from warpdata.repository.catalog import (
     MAIN,
+    Committed,
     Head,
+    Transaction,
     VersionRef,
     check_commit_texts,
     check_dataset_id,
@@ -78,6 +80,14 @@ class Published:
     changed: bool
     uploaded_files: int
     uploaded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitTerms:
+    expected_version: str | None
+    label: str | None
+    repair: bool
+    set_latest: bool
 
 
 @check_arguments
@@ -242,24 +252,8 @@ class DatasetBuilder:
             txn = change.transaction(branch, author or session.settings.author, message)
             if not is_marked:
                 mark_store(session.writer, session.pause)
-            with session.lease(f"publish {self._dataset_id}", txn.txn_id) as lease:
-                change = change.placed(Placement(lease.condemned, session.new_generation, moves_branch=set_latest))
-                upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir(), progress)
-                with _staging_errors(self._staging_dir()):
-                    upload.begin(change.build(head).manifest.generations, repair=repair)
-                propose = change.proposal(expected_version, lambda built: upload.store(built.manifest.generations))
-                if set_latest:
-                    release = functools.partial(lease.release, session.pause) if label is None else None
-                    done = commit(
-                        session.writer, txn, propose, session.pause, check_lease=lease.check, on_committed=release
-                    )
-                else:
-                    done = store_version(session.writer, txn, propose, session.pause)
-                if label is not None:
-                    target = VersionRef(self._dataset_id, done.version, done.commit)
-                    create_label(
-                        session.writer, target, label, session.timestamp(), session.pause, check_lease=lease.check
-                    )
+            upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir(), progress)
+            done = self._commit(change, head, txn, upload, _CommitTerms(expected_version, label, repair, set_latest))
             if running is not None:
                 running.finish()
             return Published(
@@ -271,6 +265,28 @@ class DatasetBuilder:
                 uploaded_files=upload.uploaded_files,
                 uploaded_bytes=upload.uploaded_bytes,
             )
+
+    def _commit(
+        self, change: ChangeSet, head: Head | None, txn: Transaction, upload: StagedUpload, terms: _CommitTerms
+    ) -> Committed:
+        """Upload the missing blobs and commit, while holding a lease."""
+        session, moves_branch = self._session, terms.set_latest
+        with session.lease(f"publish {self._dataset_id}", txn.txn_id) as lease:
+            change = change.placed(Placement(lease.condemned, session.new_generation, moves_branch=moves_branch))
+            with _staging_errors(self._staging_dir()):
+                upload.begin(change.build(head).manifest.generations, repair=terms.repair)
+            propose = change.proposal(terms.expected_version, lambda built: upload.store(built.manifest.generations))
+            if not moves_branch:
+                done = store_version(session.writer, txn, propose, session.pause)
+            else:
+                release = functools.partial(lease.release, session.pause) if terms.label is None else None
+                done = commit(
+                    session.writer, txn, propose, session.pause, check_lease=lease.check, on_committed=release
+                )
+            if terms.label is not None:
+                target, time = VersionRef(self._dataset_id, done.version, done.commit), session.timestamp()
+                create_label(session.writer, target, terms.label, time, session.pause, check_lease=lease.check)
+        return done
 
     def _add(self, section: str, name: str, source: object) -> DatasetBuilder:
         noun = payload_kind(section).noun
