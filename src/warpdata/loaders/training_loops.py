@@ -6,7 +6,6 @@ Each opens its stream when the loop begins, because only then every process know
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, Unpack
 
@@ -76,9 +75,12 @@ class Epochs:
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the rest of the current epoch, or over the next one if nothing is left."""
-        rest = iter(self._loader)
-        first = next(rest, None)
-        return iter(self._loader) if first is None else itertools.chain([first], rest)
+        is_over = True
+        for batch in self._loader:
+            is_over = False
+            yield batch
+        if is_over:
+            yield from self._loader
 
 
 @functools.cache
