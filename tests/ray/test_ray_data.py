@@ -51,8 +51,7 @@ def test_the_number_of_rows_is_known_before_anything_is_read(photos: wd.Dataset)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(data, "read_datasource", keep)
         photos.to_ray("rows")
-        indexed = photos.create_index("rows", "n", "btree")
-        indexed.to_ray("rows", filter="n = 1234")
+        indexed.to_ray(filter="n = 1234")
         photos.to_ray("rows", filter="n < 1234")
     counts = [[task.metadata.num_rows for task in source.get_read_tasks(7)] for source in reads]
     assert (sum(counts[0]), sum(counts[1]), counts[2]) == (ROWS, 1, [None] * 7)
