@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "warpdata": ("errors", "ingest", "jobs", "loaders"),
+    "warpdata": ("errors", "ingest", "jobs", "loaders", "simulation"),
     "warpdata.collections": (
         "Box",
         "Collection",
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from warpdata import ingest as ingest
     from warpdata import jobs as jobs
     from warpdata import loaders as loaders
+    from warpdata import simulation as simulation
     from warpdata.collections import Box as Box
     from warpdata.collections import Collection as Collection
     from warpdata.collections import Keypoints as Keypoints

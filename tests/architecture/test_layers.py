@@ -100,6 +100,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
     "loaders": FOUNDATION | {"session", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
+    "simulation": FOUNDATION
+    | {"repository.manifest", "formats.parquet", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
     "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
     | {"jobs", "formats.parquet", "formats.media", "formats.huggingface", "query"}

@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
         "export": "Write a table and its files into a directory.",
+        "simulate": "Simulate an epoch of a stream on many machines.",
         "episodes": "List, show, verify, recover and convert recorded episodes.",
         "tensors": "Show, verify, import, export and serve tensors.",
         "list-remote": "List the datasets in a store or in one workspace.",

@@ -141,7 +141,7 @@ class _Simulation:
         later_s = total.seconds - first.seconds
         epoch_s = first.seconds + max(later_s, train_s)
         requests = total.requests * cluster.nodes
-        hottest = max(each.hottest * cluster.nodes / max(each.seconds, store.latency_s) for each in loads)
+        hottest = max(each.hottest for each in loads)
         resumed = _mean([self._fresh_load(cluster.ranks_of(node)) for node in _spread(0, cluster.nodes, 2)])
         dollars = requests / 1e6 * store.dollars_per_million_requests
         return EpochSimulation(
@@ -188,7 +188,7 @@ class _Simulation:
         return WindowReader(self._table, self._media, self._order, self._schedule, cache_bytes)
 
     def _load(self, reads: WindowReads, uncached_bytes: float, ranks: int) -> _Load:
-        hottest = max((count for step in reads.steps for count in step.by_prefix.values()), default=0)
+        hottest = max((self._hottest_rate(step, ranks) for step in reads.steps if step.count), default=0.0)
         return _Load(self._seconds(reads, ranks), reads.count, reads.size_bytes, uncached_bytes, hottest)
 
     def _seconds(self, reads: WindowReads, ranks: int) -> float:
@@ -204,11 +204,19 @@ class _Simulation:
         return max(sum(times[:-1]), times[-1])
 
     def _step_seconds(self, step: Requests, ranks: int) -> float:
+        hottest = max(step.by_prefix.values()) * self._cluster.nodes
+        return max(self._unlimited_s(step, ranks), hottest / self._store.prefix_requests_per_s)
+
+    def _unlimited_s(self, step: Requests, ranks: int) -> float:
+        """Return the time for a step on a store that answers any number of requests."""
         cluster, store = self._cluster, self._store
         one = store.latency_s + step.mean_bytes / store.connection_bytes_per_s
         rounds = step.count / min(step.count, ranks * cluster.requests_in_flight)
-        hottest = max(step.by_prefix.values()) * cluster.nodes
-        return max(rounds * one, step.size_bytes / cluster.node_bytes_per_s, hottest / store.prefix_requests_per_s)
+        return max(rounds * one, step.size_bytes / cluster.node_bytes_per_s)
+
+    def _hottest_rate(self, step: Requests, ranks: int) -> float:
+        """Return the requests a second for the prefix that gets most, from all nodes, without its limit."""
+        return max(step.by_prefix.values()) * self._cluster.nodes / self._unlimited_s(step, ranks)
 
 
 def _layout(artifact: Artifact) -> MediaLayout:
