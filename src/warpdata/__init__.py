@@ -24,6 +24,7 @@ _EXPORTS = {
         "Label",
         "Mask",
         "Polygon",
+        "Polyline",
         "collection",
         "create_collection",
     ),
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from warpdata.collections import Label as Label
     from warpdata.collections import Mask as Mask
     from warpdata.collections import Polygon as Polygon
+    from warpdata.collections import Polyline as Polyline
     from warpdata.collections import collection as collection
     from warpdata.collections import create_collection as create_collection
     from warpdata.connection import connect as connect

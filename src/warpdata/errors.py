@@ -126,6 +126,11 @@ class ErrorKind(StrEnum):
     VERSION_BROKEN = "version_broken"
     INDEX_NOT_FOUND = "index_not_found"
     NEW_COLUMN = "new_column"
+    SHARED_BYTES = "shared_bytes"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    ADDRESS_REFUSED = "address_refused"
+    UNLISTED_LOSS = "unlisted_loss"
+    STALE_LABEL = "stale_label"
 
 
 class IndexWarning(UserWarning):
@@ -300,8 +305,10 @@ class CorruptError(WarpError, ValueError):
 
     kind = ErrorKind.CORRUPT
 
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, problems: tuple[str, ...] = (), kind: ErrorKind | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, kind=kind, hint=hint)
         self.problems = problems
 
 

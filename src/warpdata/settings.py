@@ -27,10 +27,14 @@ __all__ = [
     "S3Settings",
     "Settings",
     "apply_budgets",
+    "child_environment",
     "database_url",
     "detect_rank",
+    "gateway_key",
+    "label_studio_key",
     "load_settings",
     "local_world_size",
+    "oidc_secret",
     "peer_token",
     "provider_variables",
 ]
@@ -102,6 +106,8 @@ class Settings:
     """The token for a service, sent to the address of the store and nowhere else."""
     tokens_file: Path | None = None
     """The file in which `warp login` keeps tokens by address."""
+    s3_master_key: str | None = field(default=None, repr=False)
+    """The secret of a service from which the secrets of its S3 keys follow."""
     s3: S3Settings = S3Settings()
 
     def __post_init__(self) -> None:
@@ -148,6 +154,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
         token=env.get("WARP_TOKEN") or None,
         tokens_file=Path(env.get("WARP_TOKENS_FILE") or Path(platformdirs.user_config_dir("warpdata"), "tokens.json")),
+        s3_master_key=env.get("WARP_S3_MASTER_KEY") or None,
         s3=_load_s3(env),
     )
 
@@ -184,6 +191,35 @@ def database_url(environ: Mapping[str, str] | None = None) -> str:
     env = os.environ if environ is None else environ
     default = Path(platformdirs.user_data_dir("warpdata"), "service.db")
     return env.get("WARP_DATABASE") or f"sqlite:///{default}"
+
+
+def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_OIDC_SECRET") or None
+
+
+def child_environment(added: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for a process that this one starts, with some variables more."""
+    return {**(os.environ if environ is None else environ), **added}
+
+
+def label_studio_key(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return LABEL_STUDIO_API_KEY, the token of a user of Label Studio; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("LABEL_STUDIO_API_KEY") or None
+
+
+def gateway_key(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
+    """Return the access key and the secret of `warp gateway`; None if WARP_GATEWAY_ACCESS_KEY is not set."""
+    env = os.environ if environ is None else environ
+    access_key, secret = env.get("WARP_GATEWAY_ACCESS_KEY"), env.get("WARP_GATEWAY_SECRET_KEY")
+    if not access_key and not secret:
+        return None
+    if not access_key or not secret:
+        missing = "WARP_GATEWAY_SECRET_KEY" if access_key else "WARP_GATEWAY_ACCESS_KEY"
+        raise BadInputError(f"{missing} is not set", hint="Set both, or none for a key that is made at the start.")
+    return access_key, secret
 
 
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

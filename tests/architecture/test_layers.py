@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats.wshard": {"errors", "limits", "primitives", "storage", "formats.media"},
     "formats.convert": {"errors", "limits", "primitives", "formats.media", "formats.wshard"},
     "formats.huggingface": {"errors"},
+    "formats.labels": {"errors", "limits", "primitives", "repository.manifest", "formats.media"},
     "formats.tensors": FOUNDATION | {"storage"},
     "query": FOUNDATION | {"storage"},
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
@@ -90,12 +91,22 @@ ALLOWED: dict[str, set[str]] = {
     "samples": FOUNDATION
     | {"session", "storage.cache", "repository.manifest", "repository.catalog"}
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
+    "trajectories": FOUNDATION | {"storage", "formats.wshard", "query", "datasets", "publish"},
     "maintenance": FOUNDATION
     | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
-    | {"formats.media", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets"},
+    | {
+        "formats.labels",
+        "formats.media",
+        "kinds.tables",
+        "kinds.artifacts",
+        "publish",
+        "edit",
+        "datasets",
+        "exporters",
+    },
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
@@ -108,8 +119,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
-    | {"kinds", "kinds.tables", "kinds.artifacts", "publish", "edit", "datasets", "maintenance"}
-    | {"collections"},
+    | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
+    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -128,7 +139,13 @@ POWERS: dict[str, tuple[str, ...]] = {
     "duckdb": ("query/", "cli/"),
     "click": ("cli/",),
     "rich": ("cli/",),
-    "socket": ("testing/", "formats/tensors/peer_server.py", "formats/tensors/peer_connection.py"),
+    "socket": (
+        "testing/",
+        "formats/tensors/peer_server.py",
+        "formats/tensors/peer_connection.py",
+        "server/safe_http.py",
+        "server/supervisor.py",
+    ),
     "sklearn": ("cli/",),
     "PIL": ("formats/media/image.py", "cli/episode_plot.py"),
     "soundfile": ("formats/media/audio.py",),
@@ -151,6 +168,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "torchdata": ("loaders/",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),
+    "jwt": ("server/access/provider.py",),
     "fastapi": ("server/",),
     "prometheus_client": ("server/",),
     "pydantic": ("server/",),

@@ -14,8 +14,8 @@ import warpdata as wd
 from tests.collections.scenes import CAT, DOG, jpeg, objects, png, two_versions
 from tests.faults.scenes import link, memory
 from warpdata.collections import Annotation
-from warpdata.collections.platform_format import parse_annotations
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError
+from warpdata.formats.labels import parse_annotations
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.manifest import canonical_json
 

@@ -39,7 +39,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "sql": "Run an SQL query over published tables.",
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
-        "export": "Write a table and its files into a directory.",
+        "export": "Write a table or labels, and their files, into a directory.",
         "simulate": "Simulate an epoch of a stream on many machines.",
         "episodes": "List, show, verify, recover and convert recorded episodes.",
         "tensors": "Show, verify, import, export and serve tensors.",
@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Publish": {
         "publish": "Publish tables, files, episodes and tensors.",
         "ingest": "Publish media, CSV files and datasets of other libraries.",
+        "import": "Add labels of other tools to a collection.",
         "label": "Give a version a permanent name, or list labels.",
         "branch": "Create a branch at a version, or list branches.",
         "restore": "Make an earlier version the head of a branch again.",
@@ -73,6 +74,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "Collections": {
         "collection": "Keep labelled files with a HEAD, versions and training snapshots.",
+        "labels": "Connect labelling tools, review labels that came back, and check their quality.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",
@@ -81,6 +83,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "Serve the datasets of a store over HTTP.",
         "worker": "Run the jobs of a service.",
+        "gateway": "Serve versions as S3 buckets, read-only.",
         "login": "Keep the token of a service on this machine.",
         "logout": "Forget the token of a service on this machine.",
         "server": "Users, tokens, the index and the audit log of a service.",
@@ -93,6 +96,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "gc": "Delete objects of a store that no version needs.",
     },
 }
+_MODULES: Mapping[str, str] = {"import": "import_labels"}
+"""Modules of commands whose names Python reserves."""
 ALIASES: Mapping[str, str] = {"ls": "list-remote", "list": "list-remote"}
 """Other names of commands, shown beside the command in the help."""
 
@@ -107,7 +112,7 @@ _MEANINGS: Mapping[str, str] = {
     "push upload put commit save": "`warp publish` makes a new version of files.",
     "add insert": "`warp append` adds rows, `warp add-files` files, `warp add-column` a column.",
     "edit set modify relabel": "`warp update` sets columns of rows; `warp upsert` replaces rows by key.",
-    "new create import load": (
+    "new create load": (
         "`warp publish` takes Parquet files and directories; `warp ingest` takes media and datasets of other libraries."
     ),
     "dump": "`warp stream` writes rows to stdout, with --filter and --columns.",
@@ -154,7 +159,7 @@ class LazyGroup(click.Group):
         cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _SUMMARIES:
             return None
-        name = cmd_name.replace("-", "_")
+        name = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         loaded: click.Command = getattr(importlib.import_module(f"warpdata.cli.commands.{name}"), name)
         return loaded
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpdata.collections.annotations import Annotation, annotation_of
 from warpdata.collections.changes import Changes, Content, StoredFile
 from warpdata.collections.creation import ensure_collection
 from warpdata.collections.impact import Impact, assess_impact, check_action
+from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.integrity import IntegrityReport, check_versions
+from warpdata.collections.label_export import LabelExport, LabelExportRequest, export_labels
+from warpdata.collections.label_import import LabelImport, LabelImportRequest, import_labels
 from warpdata.collections.platform_format import annotations_document, meta_document, snapshot_document
 from warpdata.collections.purge import (
     ErasureReceipt,
@@ -41,6 +43,7 @@ from warpdata.collections.upload import UploadReceipt, upload_directory
 from warpdata.collections.versions import HEAD, CollectionVersion, check_version_name, list_versions
 from warpdata.datasets import Dataset, Restored, open_dataset
 from warpdata.errors import BadInputError, ConflictError, ErrorKind
+from warpdata.formats.labels import Annotation, annotation_of
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, silent
 from warpdata.primitives.reprs import short_repr
@@ -70,6 +73,11 @@ class Collection:
     def session(self) -> Session:
         """The session that opened this collection."""
         return self._session
+
+    @property
+    def inbox(self) -> LabelInbox:
+        """Labels that came back from labelling tools."""
+        return LabelInbox(self, self._records)
 
     @property
     def head(self) -> Dataset:
@@ -127,6 +135,45 @@ class Collection:
         if batch_files is not None and batch_files < 1:
             raise BadInputError(f"batch_files={batch_files} is not a positive number")
         return upload_directory(self, directory, replace=replace, batch_files=batch_files, progress=progress)
+
+    def import_labels(
+        self,
+        source: str | Path,
+        format: str,  # noqa: A002 - the word that users look for
+        *,
+        task: str | None = None,
+        existing: str = "keep",
+        images: str | Path | bool | None = None,
+        progress: Progress = silent,
+    ) -> LabelImport:
+        """Add the labels of a directory or file of another tool, with its images. Creates the collection.
+
+        `format` is "coco", "yolo", "voc", "cvat", "label-studio", "datumaro", "masks", "imagefolder", "csv", "parquet"
+        or "platform". Labels of images that HEAD has go to those. If such an image has other annotations, `existing`
+        says whether to "keep" them, "add" the new ones or "replace" them. `images` is the directory of image files, if
+        it is another one; False adds none. The report lists all that could not be kept. Repeat the call after an
+        interruption.
+        """
+        return import_labels(self, source, LabelImportRequest(format, task, existing, images), progress)
+
+    def export_labels(
+        self,
+        directory: str | Path,
+        format: str,  # noqa: A002 - as in `import_labels`
+        ref: str = HEAD,
+        *,
+        task: str | None = None,
+        filter: str | None = None,  # noqa: A002 - as in Dataset.stream
+        images: bool = True,
+        progress: Progress = silent,
+    ) -> LabelExport:
+        """Write the labels of HEAD or a version into a new directory, with the image files.
+
+        `task` chooses among the kinds of files of a format: "detect", "segment", "pose", "obb" or "classify" of YOLO,
+        and the version of the Platform Format. A `filter` selects images. The directory appears when it is complete,
+        and the report lists all that the format does not hold.
+        """
+        return export_labels(self.dataset(ref), directory, LabelExportRequest(format, task, filter, images), progress)
 
     def remove(self, paths: str | Sequence[str], *, author: str | None = None) -> str:
         """Remove files from HEAD, with their annotations, and return the new version. Versions keep the files."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from warpdata.collections.reverse_index import FileVersions, ReverseIndex
-from warpdata.collections.tables import FILES, IMAGES, check_image_path, quoted_lists, read_columns
+from warpdata.collections.tables import FILES, IMAGES, quoted_lists, read_columns
 from warpdata.collections.training import JOB_PREFIX
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, ErrorKind, LimitExceededError, ObjectNotFoundError
+from warpdata.formats.labels import check_image_path
 from warpdata.limits import MAX_PURGED_PATHS
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.suggest import suggest

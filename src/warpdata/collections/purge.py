@@ -14,11 +14,12 @@ from warpdata.collections.records import BrokenRecord, ErasedRecord, PurgeIntent
 from warpdata.collections.removal import remove_contents, shards_of_paths
 from warpdata.collections.reverse_index import ReverseIndex
 from warpdata.collections.successors import Cause, SuccessorMaker, labels_by_version
-from warpdata.collections.tables import FILES, check_image_path
+from warpdata.collections.tables import FILES
 from warpdata.collections.training import JOB_PREFIX
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.edit import Edit, EditOptions, transaction_of
 from warpdata.errors import BadInputError, ConflictError, ErrorKind
+from warpdata.formats.labels import check_image_path
 from warpdata.primitives.hashing import is_digest
 from warpdata.primitives.progress import Progress, silent
 from warpdata.repository.catalog import MAIN, Address
@@ -384,4 +385,5 @@ def _check_users(records: RecordStore, users: BlobUsers) -> None:
             f"{', '.join(others[:5])} in {records.session.writer.url} "
             f"{'has' if len(others) == 1 else 'have'} the same bytes, so they cannot be erased",
             hint="Purge the file there first, or remove those datasets and collect the garbage.",
+            kind=ErrorKind.SHARED_BYTES,
         )

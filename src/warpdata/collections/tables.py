@@ -5,13 +5,11 @@ Implements "Layout" of docs/specs/collections.md.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from warpdata.datasets import Dataset
-from warpdata.errors import BadInputError, ErrorKind
-from warpdata.kinds.artifacts import check_member_path
+from warpdata.errors import BadInputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +20,6 @@ __all__ = [
     "IMAGES",
     "annotation_schema",
     "check_collection",
-    "check_image_path",
     "image_schema",
     "is_collection",
     "quoted_lists",
@@ -31,7 +28,6 @@ __all__ = [
 
 IMAGES, ANNOTATIONS, FILES = "images", "annotations", "images"
 """The tables, and the artifact that has the files."""
-MAX_PATH_BYTES, MAX_SEGMENT_BYTES = 1024, 255
 _LIST_BYTES = 24_000
 """A list of values in one filter has about this size."""
 
@@ -90,31 +86,6 @@ def check_collection(dataset: Dataset) -> Dataset:
 def _missing_parts(dataset: Dataset) -> list[str]:
     missing = [f"table {name!r}" for name in (IMAGES, ANNOTATIONS) if name not in dataset.tables]
     return missing + ([f"artifact {FILES!r}"] if FILES not in dataset.artifacts else [])
-
-
-def check_image_path(path: str) -> str:
-    """Return the path of a file in a collection. `BadInputError` for one that some system could not store."""
-    problem = None
-    segments = path.split("/")
-    if unicodedata.normalize("NFC", path) != path:
-        problem = "is not in Unicode normal form C"
-    elif len(path.encode(errors="replace")) > MAX_PATH_BYTES:
-        problem = f"is longer than {MAX_PATH_BYTES} bytes"
-    elif any(len(segment.encode(errors="replace")) > MAX_SEGMENT_BYTES for segment in segments):
-        problem = f"has a part of more than {MAX_SEGMENT_BYTES} bytes"
-    elif any(segment in ("", ".", "..") for segment in segments) or segments[0].endswith(":"):
-        problem = "is not a plain relative path"
-    elif "\\" in path or not path.isprintable():
-        problem = "has a backslash or a character that cannot be printed"
-    elif any(segment.endswith((".", " ")) for segment in segments):
-        problem = "has a part that ends with a dot or a space"
-    if problem is not None:
-        raise BadInputError(
-            f"the path {path[:80]!r} {problem}",
-            hint="Use a relative path such as 'cats/1.jpg'.",
-            kind=ErrorKind.INVALID_NAME,
-        )
-    return check_member_path(path, repr(path))
 
 
 def quoted_lists(column: str, values: Sequence[str]) -> Iterator[str]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.collections.changes import Changes, StoredFile
-from warpdata.collections.platform_format import ImageEntry, PlatformDocument, parse_annotations
-from warpdata.collections.tables import ANNOTATIONS, IMAGES, check_image_path, quoted_lists, read_columns
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, quoted_lists, read_columns
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.labels import LabeledImage, PlatformDocument, check_image_path, parse_annotations
 from warpdata.kinds.artifacts import list_sources
 from warpdata.limits import GIB
 from warpdata.primitives.hashing import fingerprint_file
@@ -145,8 +145,8 @@ def _upload_batch(
     return done, count
 
 
-def _entry(document: PlatformDocument | None, path: str) -> ImageEntry:
-    return ImageEntry(path) if document is None else document.images.get(path, ImageEntry(path))
+def _entry(document: PlatformDocument | None, path: str) -> LabeledImage:
+    return LabeledImage(path) if document is None else document.images.get(path, LabeledImage(path))
 
 
 def _known_hashes(collection: Collection, paths: Sequence[str]) -> dict[str, str]:

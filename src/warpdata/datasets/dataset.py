@@ -14,6 +14,7 @@ from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
 from warpdata.datasets.refs import Restored, RestoreRequest, check_uncollected, refuse_offline, restore
 from warpdata.datasets.search import DatasetSearch
+from warpdata.datasets.torch_access import TorchAccess
 from warpdata.errors import BadInputError
 from warpdata.formats.parquet import ShardOpener, plain_rows
 from warpdata.kinds import VersionContext, entries_by_kind, payload_kind, pick_entry
@@ -58,7 +59,7 @@ _ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @check_arguments
-class Dataset(IndexAccess, DatasetSearch, ClusterAccess):
+class Dataset(IndexAccess, DatasetSearch, TorchAccess, ClusterAccess):
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
     def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:

@@ -15,7 +15,7 @@ from warpdata.kinds import VersionContext, pick_entry
 from warpdata.kinds.tables import TABLES
 from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import Placement
-from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef
+from warpdata.repository.catalog import Head, Propose, Proposed, Transaction, VersionRef
 from warpdata.repository.manifest import LoadPage, Manifest, ShardList, TableEntry, differing_shards
 from warpdata.session import Session
 
@@ -56,7 +56,7 @@ class _Compaction:
         self.placement = placement
         return self.propose
 
-    def propose(self, head: Head | None) -> Manifest | None:
+    def propose(self, head: Head | None) -> Proposed | None:
         head = present_head(head, self.dataset_id)
         session, ref = self.workspace.session, VersionRef(self.dataset_id, head.version, head.commit)
         manifest = session.catalog.manifest(ref)

@@ -18,7 +18,7 @@ from warpdata.formats.parquet import describe_parquet, write_parquet
 from warpdata.jobs import Job, Plan, Task, TaskContext, TaskResult, task_key
 from warpdata.kinds.tables import Table
 from warpdata.limits import KIB, MIB
-from warpdata.primitives.progress import Progress, ProgressCounter, silent
+from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.repository.manifest import (
     Footer,
     Json,
@@ -66,6 +66,8 @@ class CompactionOptions:
 
 def merge_tail(draft: TableDraft) -> None:
     """Merge the last shards of a table if there are many of one size tier, with the smaller ones after them."""
+    if len(_small_tail(draft, _TIER_BYTES[-1])) < _FAN_IN:  # so every tier has fewer
+        return
     for smallest, limit in pairwise((0, *_TIER_BYTES)):
         tail = _small_tail(draft, limit)
         if sum(shard.data_bytes >= smallest for shard in tail) >= _FAN_IN:
@@ -73,7 +75,7 @@ def merge_tail(draft: TableDraft) -> None:
             first = count - sum(shard.row_count or 0 for shard in tail)
             position = draft.entry.shards.shard_count - len(tail)
             removed = {position + at: None for at in range(len(tail))}
-            (added,) = _rewrite(draft, draft.open(), [(first, count, tail)], CompactionRun.silent())
+            added = _join(draft, first, count)
             draft.apply(removed, added, removed_rows=sum(shard.stored_count for shard in tail))
 
 
@@ -83,10 +85,6 @@ class CompactionRun:
 
     progress: Progress
     job: Job | None = None
-
-    @staticmethod
-    def silent() -> CompactionRun:
-        return CompactionRun(silent)
 
 
 def compact_table(draft: TableDraft, options: CompactionOptions, how: CompactionRun) -> int:
@@ -144,6 +142,16 @@ def _small_tail(draft: TableDraft, limit_bytes: int) -> list[Shard]:
             break
         tail.append(shard)
     return tail
+
+
+def _join(draft: TableDraft, start: int, stop: int) -> list[NewShard]:
+    """Write the rows [start, stop) into new shards, which stay in memory while they are small."""
+    import numpy as np
+
+    table, rows = draft.open(), np.arange(start, stop, dtype=np.int64)
+    ids = np.concatenate([found.ids for found in table.locate(rows)])
+    batches = (batch for chunk in draft.chunks(rows) for batch in chunk.to_batches())
+    return draft.write_shards(batches, table.schema(), ids)
 
 
 _RowSpan: TypeAlias = tuple[int, int]

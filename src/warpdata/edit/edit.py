@@ -298,6 +298,7 @@ class Edit:
             options.progress,
             shrunk=removed_files,
             columns=rules,
+            base_counters=self._used_ids if self._tables else None,
         )
         if options.label is None:
             done = commit_change(session, txn, proposal.at)
@@ -348,7 +349,7 @@ class Edit:
 
     def _edit_payload(self, section: str, name: str, added: Any, removed: Sequence[str]) -> int:
         self._check_open()
-        context = StageContext(self._workspace.new_directory(), self._options.progress)
+        context = StageContext(self._workspace.lazy_directory(), self._options.progress)
         version = self._workspace.context(self._manifest())
         staged = payload_kind(section).edit(version, name, added, removed, context)
         self._add_payload(section, name, staged)

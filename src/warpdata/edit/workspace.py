@@ -6,21 +6,21 @@ will have, and a reader looks there first. So every step of an edit sees the ste
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from warpdata.formats.parquet import ShardOpener, describe_parquet
+from warpdata.formats.parquet import ShardOpener, WrittenFile, describe_parquet
 from warpdata.jobs import Job, Plan, TaskBlob, TaskResult, run_here, stored_copy
-from warpdata.kinds import StagedBlob, StagedEntry, VersionContext, copied_blob
+from warpdata.kinds import MemoryBlob, StagedBlob, StagedEntry, VersionContext, copied_blob
 from warpdata.kinds.tables import SchemaTransform, Table
-from warpdata.limits import COALESCE_GAP_BYTES
+from warpdata.limits import COALESCE_GAP_BYTES, MIB
 from warpdata.primitives.cached_property import cached_property
-from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file
+from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_bytes, fingerprint_file
 from warpdata.primitives.progress import ProgressCounter
 from warpdata.repository.catalog import VersionRef, put_blob_file
 from warpdata.repository.manifest import Footer, Manifest, Page, Payload, TableEntry, page_shards
@@ -48,6 +48,8 @@ FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform 
 """Returns the function that types the bound columns of a table as references into a version, such as a draft."""
 
 _drafts = itertools.count()
+_HELD_BYTES = 16 * MIB
+"""Small staged blobs that one edit keeps in memory. Later ones are written to files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +73,14 @@ class DraftTable:
 
     def __call__(self, session: Session) -> Table:
         transform = None if self.find_transform is None else self.find_transform(self.name, self._context(session))
-        load_page, settings = partial(self._load_page, session), session.settings
+        load_page, settings = functools.partial(self._load_page, session), session.settings
         opener = ShardOpener(session.reader)
         table = Table(self.name, self.entry, opener, load_page, settings, schema_transform=transform)
         return table if self.columns is None else table.select(self.columns)
 
     def _context(self, session: Session) -> VersionContext:
         ref = VersionRef(self.manifest.dataset_id, "uncommitted")
-        return VersionContext(session, ref, self.manifest, partial(self._load_page, session))
+        return VersionContext(session, ref, self.manifest, functools.partial(self._load_page, session))
 
     def _load_page(self, session: Session, page: Page) -> bytes:
         data = self.pages.get(page.hash)
@@ -95,9 +97,10 @@ class EditWorkspace:
         self._blobs: dict[str, StagedBlob] = {}
         self._pages: dict[str, bytes] = {}
         self._reader = _StagedReader(session.reader, lambda: self._staged_store, self._blobs, self._write_content)
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         self._shards = ShardOpener(self._reader)
         self._number = 0
+        self._held_bytes = 0
 
     @cached_property
     def _staging(self) -> StagingDirectory:
@@ -135,6 +138,14 @@ class EditWorkspace:
             path.mkdir()
         return path
 
+    def lazy_directory(self) -> Callable[[], Path]:
+        """Return a function that returns one directory, made when it is first called."""
+        return functools.cache(self.new_directory)
+
+    def add_written(self, file: WrittenFile) -> Blob:
+        """Stage a new file, in memory or of the staging directory. The latter moves."""
+        return self.add_file(file.path) if file.data is None else self.add_bytes(file.data)
+
     def add_file(self, path: Path, fingerprint: Fingerprint | None = None) -> Blob:
         """Stage a file of the staging directory as a blob. The file moves."""
         return self._keep(fingerprint or fingerprint_file(path), path)
@@ -165,15 +176,17 @@ class EditWorkspace:
         return DraftTable(table.name, table.entry, table.columns, manifest, dict(self._pages), find_transform)
 
     def add_bytes(self, data: bytes) -> Blob:
-        """Stage bytes as a blob."""
-        path = self.new_directory() / "blob"
-        path.write_bytes(data)
-        return self.add_file(path)
+        """Stage bytes as a blob. They stay in memory while all of them are few."""
+        fingerprint = fingerprint_bytes(data)
+        self._hold(StagedBlob(Path(fingerprint.blob.hash), fingerprint, MemoryBlob(data)))
+        return fingerprint.blob
 
     def add_blobs(self, blobs: Iterable[StagedBlob]) -> None:
         """Stage blobs that a payload kind has made. Files of the user stay where they are."""
         for staged in blobs:
-            if staged.content is not None or not staged.path.is_relative_to(self._staging.path):
+            if isinstance(staged.content, MemoryBlob):
+                self._hold(staged)
+            elif staged.content is not None or not staged.path.is_relative_to(self._staging.path):
                 self._blobs.setdefault(staged.fingerprint.blob.hash, staged)
                 if staged.content is None:
                     self._link(staged)
@@ -230,6 +243,16 @@ class EditWorkspace:
             put_blob_file(self.session.writer, staged.path, staged.fingerprint, generation, self.session.pause)
         return generation
 
+    def _hold(self, staged: StagedBlob) -> None:
+        """Keep a small blob in memory, or write it to a file if there are too many of them."""
+        blob = staged.fingerprint.blob
+        with self._writing:
+            if blob.hash not in self._blobs:
+                self._blobs[blob.hash] = staged
+                self._held_bytes += blob.byte_size
+                if self._held_bytes > _HELD_BYTES:
+                    self._write_content(blob.hash)
+
     def _keep(self, fingerprint: Fingerprint, path: Path) -> Blob:
         blob = fingerprint.blob
         with self._writing:
@@ -269,12 +292,12 @@ def stored_blob(session: Session, made: TaskBlob) -> StagedBlob:
 class StagedFile:
     """A staged Parquet file: its blob, its footer and its rows."""
 
-    def __init__(self, workspace: EditWorkspace, path: Path) -> None:
-        described = describe_parquet(path)
+    def __init__(self, workspace: EditWorkspace, file: WrittenFile) -> None:
+        described = describe_parquet(file.path, file.data)
         self.footer: Footer = described.footer
         self.row_count: int = described.row_count
         self.schema: pa.Schema = described.schema
-        self.blob = workspace.add_file(path)
+        self.blob = workspace.add_written(file)
 
 
 class _StagedReader(ReaderWrapper):

@@ -5,6 +5,16 @@ Each format is a module. An export reads only the public interface of tables and
 
 from warpdata.exporters.export import EXPORT_FORMATS, export, export_dataset
 from warpdata.exporters.options import ExportOptions
+from warpdata.exporters.output import ExportDirectory, check_target, new_directory
 from warpdata.exporters.report import ExportReport
 
-__all__ = ["EXPORT_FORMATS", "ExportOptions", "ExportReport", "export", "export_dataset"]
+__all__ = [
+    "EXPORT_FORMATS",
+    "ExportDirectory",
+    "ExportOptions",
+    "ExportReport",
+    "check_target",
+    "export",
+    "export_dataset",
+    "new_directory",
+]

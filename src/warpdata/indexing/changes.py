@@ -308,7 +308,7 @@ class _Work:
         manifest = self.version.manifest
         indexes = {key: entry for key, entry in manifest.indexes.items() if key != name}
         if source is not None:
-            staged = INDEXES.stage(name, source, StageContext(workspace.new_directory(), self.change.progress))
+            staged = INDEXES.stage(name, source, StageContext(workspace.lazy_directory(), self.change.progress))
             if repair:
                 self._repair(staged.blobs, manifest.indexes[name])
             indexes[name] = workspace.add_payload(staged)

@@ -252,7 +252,7 @@ class DatasetBuilder:
             txn = change.transaction(branch, author or session.settings.author, message)
             if not is_marked:
                 mark_store(session.writer, session.pause)
-            upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir(), progress)
+            upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir, progress)
             done = self._commit(change, head, txn, upload, _CommitTerms(expected_version, label, repair, set_latest))
             if running is not None:
                 running.finish()
@@ -341,7 +341,7 @@ class DatasetBuilder:
                     hint="Call add_table first.",
                 )
             entries: dict[str, dict[str, StagedEntry]] = {}
-            context = StageContext(self._staging_dir(), progress, job=job)
+            context = StageContext(self._staging_dir, progress, job=job)
             with _staging_errors(self._staging_dir()):
                 for section in Manifest(self._dataset_id).sections():  # tables first: artifacts need bound columns
                     if section in self._sources:

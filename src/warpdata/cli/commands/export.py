@@ -1,4 +1,4 @@
-"""`warp export`: write a table and its files into a directory for other libraries."""
+"""`warp export`: write a table or labels, and their files, into a directory for other tools."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import bytes_text, count_text, escape
+from warpdata.cli.label_report import LABEL_FORMAT_NAMES, show_report
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
 from warpdata.cli.output import note, print_facts, print_json
 from warpdata.cli.parameters import SizeType
@@ -31,20 +32,22 @@ _KEYS = {
     "changed": _OUTCOME,
     "lost": _OUTCOME,
     "added": _OUTCOME,
+    "in, out": "of labels: as `warp import` prints them; then lost, changed and added have {fact, why, count, first}",
 }
 
 
 @command("export", json_keys=_KEYS, reads=True)
-@address_argument()
+@address_argument(metavar="[FORMAT] ID[@REF]")
 @click.argument("directory", type=click.Path(file_okay=False))
+@click.argument("last", required=False, metavar="", type=click.Path(file_okay=False))
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(_FORMATS),
-    default="parquet",
-    show_default=True,
-    help="Format of the directory.",
+    type=click.Choice([*_FORMATS, *(name for name in LABEL_FORMAT_NAMES if name not in _FORMATS)]),
+    help="Format of the directory, if it is not the first argument. Default: parquet.",
 )
+@click.option("--task", metavar="TASK", help="Of labels: detect, segment, pose, obb or classify of yolo.")
+@click.option("--no-images", is_flag=True, help="Of labels: write no image files.")
 @table_option()
 @columns_option()
 @filter_option()
@@ -58,8 +61,11 @@ _KEYS = {
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and what would be lost.")
 @click.pass_obj
-def export(cli: CliContext, /, address: str, directory: str, **given: Any) -> None:
-    """Write a table and its files into a directory.
+def export(cli: CliContext, /, address: str, directory: str, last: str | None, **given: Any) -> None:
+    """Write a table or labels, and their files, into a directory.
+
+    Of a collection, coco, yolo, voc, cvat, label-studio, datumaro, masks, imagefolder, csv, parquet and platform
+    write labels with their images, unless --table selects a table. The output ends with all that the format lacks.
 
     parquet keeps all columns, with the files of references beside the Parquet files. imagefolder and
     audiofolder write one file per row, in directories of the split and the class. webdataset writes tars.
@@ -69,9 +75,52 @@ def export(cli: CliContext, /, address: str, directory: str, **given: Any) -> No
     column that has another form in the target, or that the target lacks.
 
     \b
-      warp export acme/pets@v1 pets/ --format imagefolder
-      warp export acme/pets tars/ --format webdataset --filter "split = 'train'"
+      warp export yolo acme/pets@v3 out/ --task segment
+      warp export imagefolder acme/photos@v1 photos/
+      warp export acme/photos tars/ --format webdataset --filter "split = 'train'"
     """
+    if last is not None:
+        if given["format_"] is not None:
+            raise click.UsageError("the format was given twice")
+        given["format_"], address, directory = address, directory, last
+    name = given.pop("format_") or "parquet"
+    if not _export_labels(cli, name, address, directory, given):
+        _export_table(cli, name, address, directory, given)
+
+
+def _export_labels(cli: CliContext, name: str, address: str, directory: str, given: dict[str, Any]) -> bool:
+    """Export labels, and return True, if the format has them and the dataset is a collection."""
+    from warpdata.collections import Collection, is_collection
+
+    task, no_images = given.pop("task"), given.pop("no_images")
+    if name not in LABEL_FORMAT_NAMES or given["table"] is not None:
+        return False
+    dataset = cli.open(address)
+    if not is_collection(dataset):
+        if name in _FORMATS:
+            return False
+        raise click.UsageError(f"{dataset.id} is not a collection, so it has no labels to export as {name}")
+    collection = Collection(dataset.session, dataset.id)
+    with cli.progress(f"Exporting {address}") as progress:
+        done = collection.export_labels(
+            directory,
+            name,
+            dataset.version,
+            task=task,
+            filter=given["expression"],
+            images=not no_images,
+            progress=progress,
+        )
+    if cli.as_json:
+        print_json(done.document())
+        return True
+    exported = f"{done.dataset_id}@{done.version[:12]}"
+    print_facts({"exported": exported, "to": str(done.target), "files": f"{done.files:,}"})
+    show_report(done.report)
+    return True
+
+
+def _export_table(cli: CliContext, format_: str, address: str, directory: str, given: dict[str, Any]) -> None:
     from warpdata.exporters import ExportOptions, export_dataset
 
     for name in ("label", "split"):
@@ -86,7 +135,7 @@ def export(cli: CliContext, /, address: str, directory: str, **given: Any) -> No
         **{name: given[name] for name in ("label", "split", "media", "shard_bytes", "dry_run")},
     )
     with cli.progress(f"Opening {address}") as progress:
-        report = export_dataset(cli.open(address), directory, given["format_"], options, progress)
+        report = export_dataset(cli.open(address), directory, format_, options, progress)
     if cli.as_json:
         print_json(report.document())
         return

@@ -7,7 +7,10 @@ from warpdata.formats.media.image import (
     Resample,
     check_pixels,
     decode_image,
+    decode_numbers,
     decode_rgb,
+    difference_hash,
+    encode_palette_png,
     encode_png,
     image_size,
     image_to_array,
@@ -15,6 +18,7 @@ from warpdata.formats.media.image import (
     raw_to_png,
     resize_rgb,
     thumbnail_png,
+    thumbnail_webp,
 )
 from warpdata.formats.media.image_header import read_image_size
 from warpdata.formats.media.image_size import ResizeTo, check_resize_to, parse_size
@@ -55,9 +59,12 @@ __all__ = [
     "cut_video",
     "decode_audio",
     "decode_image",
+    "decode_numbers",
     "decode_on_device",
     "decode_packets",
     "decode_rgb",
+    "difference_hash",
+    "encode_palette_png",
     "encode_png",
     "image_size",
     "image_to_array",
@@ -74,4 +81,5 @@ __all__ = [
     "resize_rgb",
     "suffix_of",
     "thumbnail_png",
+    "thumbnail_webp",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from warpdata.errors import (
     CommitUnknownError,
@@ -33,6 +33,7 @@ __all__ = [
     "Pause",
     "Transaction",
     "advance",
+    "put_blob",
     "put_blob_file",
     "put_create_only",
     "put_manifest",
@@ -117,6 +118,32 @@ def put_named_by_content(writer: Writer, key: str, data: bytes, pause: Pause) ->
         writer.replace(key, data)
 
 
+class BlobPut(Protocol):
+    """Puts the content of a blob under a key."""
+
+    def create(self, key: str) -> bool: ...
+
+    def replace(self, key: str) -> None: ...
+
+
+def put_blob(writer: Writer, source: BlobPut, blob: Blob, generation: str | None, pause: Pause) -> None:
+    """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
+    key = blob_key(blob.hash, generation)
+    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
+
+    def put() -> None:
+        if source.create(key):
+            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
+        else:
+            is_checked = _is_intact(reader, blob)
+            if not is_checked:
+                source.replace(key)
+        if not is_checked:
+            _check_size(reader, blob)
+
+    retry_unknown(put, pause)
+
+
 def put_blob_file(
     writer: Writer,
     path: Path,
@@ -125,22 +152,22 @@ def put_blob_file(
     pause: Pause,
     on_bytes: OnBytes = ignore_bytes,
 ) -> None:
-    """Create the blob of a file, or replace a corrupt object under its key. Then the blob is in the store."""
-    blob = fingerprint.blob
-    key = blob_key(blob.hash, generation)
-    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
+    """Put a file like `put_blob`."""
+    put_blob(writer, _FilePut(writer, path, fingerprint, on_bytes), fingerprint.blob, generation, pause)
 
-    def put() -> None:
-        if writer.create_file(key, path, fingerprint, on_bytes):
-            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
-        else:
-            is_checked = _is_intact(reader, blob)
-            if not is_checked:
-                writer.replace_file(key, path, fingerprint)
-        if not is_checked:
-            _check_size(reader, blob, path)
 
-    retry_unknown(put, pause)
+@dataclass(frozen=True, slots=True)
+class _FilePut:
+    writer: Writer
+    path: Path
+    fingerprint: Fingerprint
+    on_bytes: OnBytes
+
+    def create(self, key: str) -> bool:
+        return self.writer.create_file(key, self.path, self.fingerprint, self.on_bytes)
+
+    def replace(self, key: str) -> None:
+        self.writer.replace_file(key, self.path, self.fingerprint)
 
 
 def _is_intact(reader: Reader, blob: Blob) -> bool:
@@ -155,10 +182,10 @@ def _is_intact(reader: Reader, blob: Blob) -> bool:
     return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
 
 
-def _check_size(reader: Reader, blob: Blob, path: Path) -> None:
+def _check_size(reader: Reader, blob: Blob) -> None:
     stored = reader.stat(blob_key(blob.hash)).size_bytes
     if stored != blob.byte_size:
-        raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
+        raise StorageError(f"blob {blob.hash} has {blob.byte_size} bytes, but in the store it has {stored}")
 
 
 def replace_constant(writer: Writer, key: str, data: bytes, pause: Pause) -> None:

@@ -1,0 +1,252 @@
+"""Import of labels: a directory in a format of another tool becomes images and annotations of HEAD.
+
+An image is added with its file, or its annotations go to the image that HEAD has under its path. Batches are commits.
+An import that was interrupted is repeated: what HEAD has already is not added again. Implements "Labels of other tools"
+of docs/specs/collections.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warpdata.collections.changes import Changes
+from warpdata.collections.stored_labels import annotations_of
+from warpdata.collections.tables import IMAGES, read_columns
+from warpdata.errors import BadInputError, InvalidSourceError
+from warpdata.formats.labels import (
+    Annotation,
+    Conservation,
+    ConservationReport,
+    DirectoryFiles,
+    LabelClass,
+    LabeledImage,
+    LabelOptions,
+    geometry_columns,
+    image_names,
+    label_format,
+    measure,
+)
+from warpdata.primitives.hashing import fingerprint_file
+from warpdata.primitives.paths import check_path
+from warpdata.primitives.progress import Progress, ProgressCounter
+
+if TYPE_CHECKING:
+    from warpdata.collections.collection import Collection
+
+__all__ = ["LabelImport", "LabelImportRequest", "import_labels"]
+
+_BATCH_IMAGES = 5000
+EXISTING = ("keep", "add", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelImportRequest:
+    """The choices of an import.
+
+    `existing` decides about images of HEAD that have other annotations: keep those, add the new ones, or replace them.
+    `images` is the directory of image files; None means that of the labels, and False that none are added.
+    """
+
+    format: str
+    task: str | None = None
+    existing: str = "keep"
+    images: str | Path | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelImport:
+    """The result of an import of labels. `report` lists what could not be kept."""
+
+    dataset_id: str
+    version: str
+    added_images: int
+    added_annotations: int
+    report: ConservationReport
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON."""
+        counts = {"added_images": self.added_images, "added_annotations": self.added_annotations}
+        return {"dataset_id": self.dataset_id, "version": self.version, **counts, **self.report.document()}
+
+
+def import_labels(
+    collection: Collection, source: str | Path, request: LabelImportRequest, progress: Progress
+) -> LabelImport:
+    """Read labels and commit them to HEAD."""
+    if request.existing not in EXISTING:
+        raise BadInputError(f"existing={request.existing!r} is not known", hint=f"Use {', '.join(EXISTING)}.")
+    found = label_format(request.format)
+    top = check_path(source).expanduser()
+    files = DirectoryFiles(top)
+    head = collection.open_or_create()
+    stored = read_columns(head, IMAGES, ["path", "hash", "width", "height", "split", "tags"])
+    known = {row["path"]: row for row in stored.to_pylist()}
+    sizes = {path: _size(row) for path, row in known.items()}
+    account = Conservation(request.format, "import")
+    labels = found.read(files, account, LabelOptions(task=request.task, images=sizes))
+    work = _Import(collection, request, account, known, _ImageFiles.of(files, request.images))
+    counter = ProgressCounter(progress, "add", 0, 0)
+    images = iter(labels.images)
+    while batch := list(islice(images, _BATCH_IMAGES)):
+        work.commit(batch)
+        for _ in batch:
+            counter.finish_file()
+    if not work.matched and work.unmatched:
+        raise InvalidSourceError(
+            f"none of the {work.unmatched:,} images in {files.name} has a file there, or is in {collection.id}",
+            hint="Pass the directory of the image files with --images (images=…).",
+        )
+    _list_classes(labels.classes, work.class_names, account)
+    version = collection.head.version
+    return LabelImport(collection.id, version, work.added_images, work.added_annotations, account.report())
+
+
+class _Import:
+    """Adds batches of images to HEAD, and counts."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        request: LabelImportRequest,
+        account: Conservation,
+        known: dict[str, dict[str, Any]],
+        files: _ImageFiles,
+    ) -> None:
+        self._collection = collection
+        self._request = request
+        self._account = account
+        self._known = known
+        self._files = files
+        self._seen: set[str] = set()
+        self.class_names: set[str] = set()
+        self.matched = self.unmatched = 0
+        self.added_images = self.added_annotations = 0
+
+    def commit(self, batch: Sequence[LabeledImage]) -> None:
+        """Commit a batch. Images that several documents have are committed with the first of them."""
+        merged = self._merge(batch)
+        present = annotations_of(self._collection.head, [path for path in merged if path in self._known])
+        changes: Changes = self._collection.changes(f"import {len(merged):,} images from {self._request.format}")
+        with changes:
+            for image in merged.values():
+                self._add(changes, image, present.get(image.path, []))
+        self._seen.update(merged)
+
+    def _merge(self, batch: Sequence[LabeledImage]) -> dict[str, LabeledImage]:
+        merged: dict[str, LabeledImage] = {}
+        for image in batch:
+            self.class_names.update(one.class_name for one in image.annotations)
+            if image.path in merged:
+                self._account.lose("images", "several documents have the image", image.path)
+                for fact in ("splits", "tags"):
+                    self._account.lose(fact, "several documents have the image", image.path, measure(image)[fact])
+                merged[image.path].annotations += image.annotations
+            else:
+                merged[image.path] = image
+        return merged
+
+    def _add(self, changes: Changes, image: LabeledImage, present: list[Annotation]) -> None:
+        file = self._files.find(image)
+        known = self._known.get(image.path)
+        if file is None and known is None:
+            self.unmatched += 1
+            self._lose(image, "neither a file nor an image of the collection has the path")
+            return
+        self.matched += 1
+        if known is not None and (file is None or fingerprint_file(file).blob.hash == known["hash"]):
+            self._annotate(changes, image, present, _size(known))
+            return
+        if known is not None:
+            self._lose(image, "the collection has another file under the path")
+            return
+        assert file is not None
+        stored = changes.add(image.path, file, annotations=image.annotations, split=image.split, tags=image.tags)
+        size = {"width": image.width, "height": image.height}
+        self._known[image.path] = {"hash": stored.hash, **size, "split": image.split, "tags": list(image.tags)}
+        self._account.give_image(image)
+        self.added_images += 1
+        self.added_annotations += len(image.annotations)
+
+    def _annotate(
+        self, changes: Changes, image: LabeledImage, present: list[Annotation], size: tuple[int, int] | None
+    ) -> None:
+        if size is not None and image.size not in (None, size):
+            self._account.change("image sizes", "the file has another size than the labels say", image.path)
+        is_new = bool(_keys(image.annotations) - _keys(present))
+        if is_new and present and self._request.existing == "keep" and image.path not in self._seen:
+            facts = measure(image)
+            for fact in facts.keys() - {"images", "splits", "tags"}:
+                why = "the image has other annotations; choose --existing add or replace"
+                self._account.lose(fact, why, image.path, facts[fact])
+            image = LabeledImage(image.path, [], image.width, image.height, image.split, image.tags)
+        elif is_new:
+            is_replaced = self._request.existing == "replace" and image.path not in self._seen
+            changes.annotate(image.path, image.annotations, replace=is_replaced)
+            self.added_annotations += len(image.annotations)
+        known = self._known[image.path]
+        split = image.split if image.split != known.get("split") else None
+        tags = image.tags if image.tags and list(image.tags) != known.get("tags") else None
+        if split is not None or tags is not None:
+            changes.set(image.path, split=split, tags=tags)
+            known |= {"split": image.split, "tags": list(image.tags)}
+        self._account.give_image(image)
+
+    def _lose(self, image: LabeledImage, why: str) -> None:
+        for fact, count in measure(image).items():
+            self._account.lose(fact, why, image.path, count)
+
+
+class _ImageFiles:
+    """Image files by the ends of their paths."""
+
+    def __init__(self, files: DirectoryFiles, names: Sequence[str]) -> None:
+        self._files = files
+        self._by_name: dict[str, list[str]] = {}
+        for name in names:
+            self._by_name.setdefault(name.rpartition("/")[2], []).append(name)
+
+    @classmethod
+    def of(cls, files: DirectoryFiles, images: str | Path | bool | None) -> _ImageFiles:
+        if images is False:
+            return cls(files, [])
+        if isinstance(images, str | Path):
+            files = DirectoryFiles(check_path(images).expanduser())
+        return cls(files, image_names(files))
+
+    def find(self, image: LabeledImage) -> Path | None:
+        """Return the file of an image: the only one whose path ends with that of the image, or that of its split."""
+        listed = self._by_name.get(image.path.rpartition("/")[2], [])
+        found = [name for name in listed if name == image.path or name.endswith(f"/{image.path}")]
+        if len(found) > 1 and image.split is not None:
+            found = [name for name in found if image.split in name.split("/")] or found
+        if len(found) > 1:
+            shortest = min(found, key=len)
+            exact = [name for name in found if len(name) == len(shortest)]
+            if len(exact) > 1:
+                raise InvalidSourceError(f"several files could be the image {image.path!r}: {', '.join(found[:4])}")
+            found = exact
+        return self._files.path(found[0]) if found else None
+
+
+def _list_classes(classes: Sequence[LabelClass], used: set[str], account: Conservation) -> None:
+    """List what a collection does not keep of classes: it has the names of those that have objects."""
+    for one in classes:
+        if one.name not in used:
+            account.drop("classes without objects", "a class exists if an object has it", one.name)
+        if one.supercategory is not None:
+            account.drop("supercategories", "classes have names only", one.name)
+        if one.keypoints:
+            account.drop("names of keypoints", "keypoints are numbered", one.name, len(one.keypoints))
+
+
+def _keys(annotations: Sequence[Annotation]) -> Counter[str]:
+    return Counter(repr(geometry_columns(one)) for one in annotations)
+
+
+def _size(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    return None if row["width"] is None or row["height"] is None else (row["width"], row["height"])

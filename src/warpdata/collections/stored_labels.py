@@ -1,0 +1,101 @@
+"""The labels of a version as the neutral model of formats: images in order, each with its annotations.
+
+The tables are read once and stay in memory as Arrow data. Annotations become objects a block of images at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
+from warpdata.datasets import Dataset
+from warpdata.formats.labels import Annotation, LabelClass, LabeledImage, LabelSet, annotation_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["StoredLabels", "annotations_of", "label_set"]
+
+_BLOCK_IMAGES = 1000
+_COLUMNS = ("path", "width", "height", "split", "tags", "hash")
+
+
+def label_set(dataset: Dataset, where: str | None = None) -> LabelSet:
+    """Return the labels of a version of a collection. `where` is a filter of images. Classes are sorted by name."""
+    images = read_columns(dataset, IMAGES, _COLUMNS, where)
+    names = [name for name in annotation_schema().names if name not in ("author", "time")]
+    rows = read_columns(dataset, ANNOTATIONS, names)
+    classes = tuple(LabelClass(name) for name in sorted(set(rows["class_name"].to_pylist())))
+    splits = tuple(sorted(set(images["split"].to_pylist()), key=lambda split: (split is not None, split or "")))
+    stored = StoredLabels(images, *_group(images, rows))
+    return _StoredSet(classes, stored, splits or (None,), dataset.id.rpartition("/")[2])
+
+
+def annotations_of(dataset: Dataset, paths: Sequence[str]) -> dict[str, list[Annotation]]:
+    """Return the annotations of some images, by path. Images without annotations are absent."""
+    found: dict[str, list[Annotation]] = {}
+    if paths and dataset.table(ANNOTATIONS).count():
+        for where in quoted_lists("image", paths):
+            for row in read_columns(dataset, ANNOTATIONS, annotation_schema().names, where).to_pylist():
+                found.setdefault(row["image"], []).append(annotation_of(row))
+    return found
+
+
+@dataclass(frozen=True)
+class StoredLabels:
+    """The images of a version. `starts` are the first rows of annotations of each image."""
+
+    images: pa.Table
+    rows: pa.Table
+    starts: Any
+
+    def __iter__(self) -> Iterator[LabeledImage]:
+        for first in range(0, self.images.num_rows, _BLOCK_IMAGES):
+            block = self.images.slice(first, _BLOCK_IMAGES).to_pylist()
+            starts = self.starts[first : first + len(block) + 1].tolist()
+            rows = self.rows.slice(starts[0], starts[-1] - starts[0]).to_pylist()
+            for number, image in enumerate(block):
+                own = rows[starts[number] - starts[0] : starts[number + 1] - starts[0]]
+                yield LabeledImage(
+                    image["path"],
+                    [annotation_of(row) for row in own],
+                    image["width"],
+                    image["height"],
+                    image["split"],
+                    tuple(image["tags"] or ()),
+                    image["hash"],
+                )
+
+    def of_split(self, split: str | None) -> StoredLabels:
+        """Return the images of one split."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        column = self.images["split"]
+        chosen = pc.is_null(column) if split is None else pc.fill_null(pc.equal(column, split), False)
+        numbers = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
+        counts = np.diff(self.starts)[numbers]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        taken = np.repeat(self.starts[numbers] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return replace(self, images=self.images.take(numbers), rows=self.rows.take(taken), starts=offsets)
+
+
+class _StoredSet(LabelSet):
+    def of_split(self, split: str | None) -> Iterator[LabeledImage]:
+        assert isinstance(self.images, StoredLabels)
+        return iter(self.images.of_split(split))
+
+
+def _group(images: pa.Table, rows: pa.Table) -> tuple[pa.Table, Any]:
+    """Return the annotations in the order of their images, and where those of each image begin."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    found = pc.index_in(rows["image"], images["path"]).combine_chunks()
+    numbers = pc.fill_null(found, images.num_rows).to_numpy(zero_copy_only=False)
+    order = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[order], np.arange(images.num_rows + 1))
+    is_sorted = bool((numbers[1:] >= numbers[:-1]).all())
+    return (rows if is_sorted else rows.take(order)).slice(0, int(starts[-1])), starts
