@@ -1,4 +1,4 @@
-"""The inbox of a collection: what labelling tools send back, kept as it came until somebody merges it.
+"""The inbox of a collection: files that labelling tools send back, kept unchanged until a merge.
 
 An entry is bound to the version that it was sent for. It is created once and never changed; a file that is sent again
 is another entry. Implements "Inbox" of docs/specs/collections.md.
@@ -30,7 +30,7 @@ _NONCE_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class InboxSource:
-    """Who sent a file, and when it was signed. `nonce` is the same for repetitions of one request."""
+    """The sender of a file, and the time of the signature. `nonce` is the same for repetitions of one request."""
 
     author: str
     key: str

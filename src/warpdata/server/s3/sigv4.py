@@ -78,7 +78,7 @@ class S3Request:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request says about its signature. `expires_s` is there for presigned URLs alone."""
+    """The claims of a request about its signature. `expires_s` is there for presigned URLs alone."""
 
     access_key: str
     scope_date: str
@@ -203,7 +203,7 @@ def _from_query(request: S3Request) -> Credential:
 
 
 def _credential(named: tuple[str, str, str], about: tuple[str, str, int | None], code: str) -> Credential:
-    """Check the parts of a credential, which may come from anybody."""
+    """Check the parts of a credential, which are foreign input."""
     (identity, headers, signature), (stamp, payload, expires) = named, about
     parts = identity.split("/")
     if len(parts) != 5 or parts[3:] != ["s3", "aws4_request"] or not _REGION.fullmatch(parts[2]):
