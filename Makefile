@@ -10,18 +10,20 @@ PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progres
 # One line for each package instead of pip's several; pip prints errors on stderr.
 SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
-.PHONY: demo test test-oldest test-gpu test-labelstudio test-s3-clients check format bench soak docs wshard-go wshard-js clean
+WEB_STAMP := web/node_modules/.installed
+
+.PHONY: demo test test-oldest test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
 	@$(BIN)/warp demo
 
 test: check
-	$(BIN)/python -m pytest -n 2 -m "not soak"
+	$(BIN)/python -m pytest -n 2 -m "not soak and not browser"
 
 # The tests with the oldest versions that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed
-	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak"
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak and not browser"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -69,6 +71,15 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
+# The web page, built into src/warpdata/server/page, where `warp serve` and the wheel find it; needs node 20.
+web: $(WEB_STAMP)
+	cd web && npm run --silent check && npm run --silent build
+
+# The page in a real browser: needs node and Chromium.
+test-web: $(STAMP) web
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pytest -n 0 -m browser tests/page
+
 # The Go library: `make test` builds and tests it too, in a directory of its own, where go is.
 wshard-go:
 	packages/wshard-go/build.sh build
@@ -78,11 +89,15 @@ wshard-js:
 	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf web/node_modules src/warpdata/server/page $(VENV) $(OLDEST) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+
+$(WEB_STAMP): web/package.json
+	cd web && npm install --no-package-lock --no-audit --no-fund
+	@touch $@
 
 $(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing warpdata and the libraries of the demo into $(VENV), once"

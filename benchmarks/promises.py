@@ -431,12 +431,15 @@ REASONS: Mapping[str, str] = {
     "search.scalar": "The indexes find rows in milliseconds; fetching them decodes each row group that has one, "
     "because Arrow reads no single pages. Lance reads single rows.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
-    "living.appends": "A commit of warpdata is on the disk when it is acknowledged: about 14 calls of fsync for the "
-    "rows, the manifest, the commit, the head and the lease, each with its directory, take about 60 % of the time. "
-    "Each append also opens the newest version and checks it.",
-    "living.edits": "Each of the ten commits is durable, as for appends. Oxen and DVC read and write the whole file.",
+    "living.appends": "A commit of warpdata is on the disk when it is acknowledged: the rows, the manifest and the "
+    "commit are synced at the same time, then the head. LanceDB leaves this to the operating system. The rest is "
+    "Python: each append opens the newest version, checks its rows, writes a file, and reads back what it encodes.",
+    "living.edits": "Each of the ten commits is durable, as for appends. An update decodes all columns of the row "
+    "groups that it changes, because changed rows are stored whole; Lance and icechunk read the columns that they set. "
+    "Oxen and DVC read and write the whole file.",
     "living.reads": "Rows between deleted ones are copied, which a scan without them is not. The old and new values "
-    "of changed samples are read, and a read decodes whole row groups, which are larger in a larger table.",
+    "of changed samples are read, and the smallest unit of a read is a page of 1,024 rows. A thousand changed rows are "
+    "in nearly all pages of the larger table, and ten are in each page of the smaller one.",
     "episodes.windows": "The first read of a compressed window decodes two chunks and verifies two checksums. Streams "
     "with `shuffle=True` decode each chunk about once.",
     "episodes.open": "warpdata verifies the checksum of the channel. From a name, it resolves the version and the "

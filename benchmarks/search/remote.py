@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +86,8 @@ def run(options: RunOptions) -> Outcome:
             for selectivity in SELECTIVITIES:
                 case = f"first search, {selectivity:.1%} of the rows"
                 measurements += _measure(cloud, case, selectivity, probes, options)
-                opened = cloud.open_ours()
-                recalls.append(
-                    f"{data.recall(lambda query, part, at=opened: _search(at, query, part), selectivity):.3f}"
-                )
+                search = partial(_search, cloud.open_ours())
+                recalls.append(f"{data.recall(search, selectivity):.3f}")
     return Outcome(
         title="First search over S3",
         method=f"{len(data.vectors):,} vectors of {data.vectors.shape[1]} numbers; k = {K}; "

@@ -57,6 +57,7 @@ MAX_SIGNED_URL_S = 7 * 24 * 3600
 
 # Tables
 MAX_FOOTER_BYTES = 256 * MIB
+MAX_BLOOM_FILTER_BYTES = 16 * MIB
 MAX_FILTER_LENGTH = 64 * KIB
 MAX_FILTER_DEPTH = 64
 MAX_FILTER_JSON_BYTES = 64 * MIB
@@ -113,6 +114,8 @@ MAX_LABEL_JSON_BYTES = 4 * GIB
 MAX_LABEL_XML_BYTES = 4 * GIB
 MAX_LABEL_XML_DEPTH = 32
 MAX_LABEL_FILES = 10_000_000
+MAX_RETURNED_LABEL_BYTES = 64 * MIB
+"""What a labelling tool sends about one image, or of CVAT about one job."""
 MAX_TRAINING_TEXT_LENGTH = 256
 MAX_PURGED_PATHS = 256
 """Paths that have the content of one purge."""
@@ -191,3 +194,21 @@ MAX_SAMPLE_SUFFIXES = 1024
 """Columns that the names of WebDataset members make."""
 MAX_FOREIGN_SHARD_BYTES = 4 * GIB
 """One decompressed shard of MDS or chunk of LitData. Both address bytes by 32 bits."""
+
+# The service (docs/reference/api.md)
+MAX_BODY_BYTES = 1 * MIB
+MAX_FILE_BYTES = 64 * MIB
+"""One file, archive or change that is sent in one request."""
+MAX_PARTIAL_BYTES = 1024 * GIB
+"""One file that is sent in parts."""
+MAX_UPLOAD_FILES = 10_000
+MAX_WEBHOOKS = 50
+MAX_SCHEDULES = 100
+MAX_FETCHED_BYTES = 16 * GIB
+"""What an import loads from one address."""
+MAX_ARCHIVE_ENTRIES = 1_000_000
+MAX_ARCHIVE_RATIO = 100
+"""Unpacked bytes for each byte of an archive."""
+MAX_UNPACKED_BYTES = 256 * GIB
+MAX_SEARCH_BODY_BYTES = 16 * MIB
+"""A search with an example image."""

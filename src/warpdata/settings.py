@@ -26,12 +26,14 @@ __all__ = [
     "S3Settings",
     "Settings",
     "apply_budgets",
+    "child_environment",
     "database_url",
     "detect_rank",
     "gateway_key",
     "label_studio_key",
     "load_settings",
     "local_world_size",
+    "oidc_secret",
     "peer_token",
     "provider_variables",
 ]
@@ -188,6 +190,17 @@ def database_url(environ: Mapping[str, str] | None = None) -> str:
     env = os.environ if environ is None else environ
     default = Path(platformdirs.user_data_dir("warpdata"), "service.db")
     return env.get("WARP_DATABASE") or f"sqlite:///{default}"
+
+
+def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_OIDC_SECRET") or None
+
+
+def child_environment(added: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for a process that this one starts, with some variables more."""
+    return {**(os.environ if environ is None else environ), **added}
 
 
 def label_studio_key(environ: Mapping[str, str] | None = None) -> str | None:

@@ -97,7 +97,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
-    | {"publish", "edit", "datasets", "maintenance", "collections"},
+    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},
@@ -116,7 +116,13 @@ POWERS: dict[str, tuple[str, ...]] = {
     "duckdb": ("query/", "cli/"),
     "click": ("cli/",),
     "rich": ("cli/",),
-    "socket": ("testing/", "formats/tensors/peer_server.py", "formats/tensors/peer_connection.py"),
+    "socket": (
+        "testing/",
+        "formats/tensors/peer_server.py",
+        "formats/tensors/peer_connection.py",
+        "server/safe_http.py",
+        "server/supervisor.py",
+    ),
     "sklearn": ("cli/",),
     "PIL": ("formats/media/image.py", "cli/episode_plot.py"),
     "soundfile": ("formats/media/audio.py",),
@@ -135,6 +141,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "lance": ("ingest/lance.py",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),
+    "jwt": ("server/access/provider.py",),
     "fastapi": ("server/",),
     "prometheus_client": ("server/",),
     "pydantic": ("server/",),

@@ -34,7 +34,7 @@ def _double(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _read(samples: Any, workers: int) -> list[tuple[int, int, str]]:
     loader = torch.utils.data.DataLoader(samples, batch_size=64, num_workers=workers)
-    out = []
+    out: list[tuple[int, int, str]] = []
     for batch in loader:
         assert batch["emb"].shape == (len(batch["label"]), 2)
         out += zip(batch["number"].tolist(), batch["double"].tolist(), batch["label"], strict=True)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.labelstudio.conftest import COLORS, HOLE, INTERFACE, PROGRAM, SIZE, Platform, Studio, label_studio
-from warpdata.collections import Inbox, InboxEntry
+from warpdata.collections import InboxEntry, InboxFiles
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`make test-labelstudio` installs playwright")
 CHROMIUM = Path("/usr/bin/chromium")
@@ -162,7 +162,7 @@ def draw_box(page: Any) -> dict[str, Any]:
 
 def wait_for_label(platform: Platform, name: str) -> InboxEntry:
     """Return the entry of the inbox, which Label Studio sends after it has saved."""
-    inbox, deadline = Inbox(platform.service.session, "acme/pets"), time.monotonic() + 60
+    inbox, deadline = InboxFiles(platform.service.session, "acme/pets"), time.monotonic() + 60
     while time.monotonic() < deadline:
         entry = inbox.find("v1", f"project/{name}")
         if entry is not None:

@@ -25,6 +25,18 @@ import pytest
 
 import warpdata as wd
 from tests.page.street import draw_scene, draw_tile
+from warpdata.server import (
+    NewToken,
+    Place,
+    Role,
+    Scope,
+    create_token,
+    create_user,
+    first_user,
+    open_service,
+    set_role,
+    synchronize,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "src" / "warpdata" / "server" / "page" / "index.html"
@@ -154,12 +166,7 @@ def serving(root: Path, store: str) -> Iterator[Site]:
     """Run `warp serve` over a store, with the users of the tests."""
     environment = {**os.environ, "WARP_DATABASE": f"sqlite:///{root}/service.db", "WARP_STORE": store}
 
-    def warp(*arguments: str) -> str:
-        command = [sys.executable, "-m", "warpdata.cli", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
+    tokens = make_users(store, environment["WARP_DATABASE"])
     command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json"]
     log = root / "serve.log"
     with (
@@ -171,14 +178,19 @@ def serving(root: Path, store: str) -> Iterator[Site]:
             lines = list(iter(process.stdout.readline, b"}\n"))  # the document ends, and the service goes on
             assert lines, log.read_text(encoding="utf-8")
             running = json.loads(b"".join(lines) + b"}")
-            warp("server", "reindex")
-            warp("server", "user", "rita")
-            warp("server", "role", "rita", "rival", "owner")
-            made = {user: warp("server", "token", user, "--scope", "manage", "--json") for user in ("admin", "rita")}
-            tokens = {user: str(json.loads(text)["secret"]) for user, text in made.items()}
             yield Site(running["url"], store, running["sign_in_url"], tokens)
         finally:
             process.terminate()
+
+
+def make_users(store: str, database_url: str) -> dict[str, str]:
+    """Make the administrator and `rita`, who owns the workspace `rival`, and return their tokens."""
+    with open_service(wd.connect(store), database_url) as service:
+        synchronize(service)
+        users = {"admin": first_user(service).id, "rita": create_user(service, "rita").id}
+        set_role(service, users["rita"], Place("rival"), Role.OWNER)
+        wanted = NewToken("test", Scope.MANAGE, 30)
+        return {name: create_token(service, user, wanted).secret for name, user in users.items()}
 
 
 @pytest.fixture(scope="session")

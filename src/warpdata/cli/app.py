@@ -71,8 +71,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "index": "List, create, update and drop indexes.",
     },
     "Collections": {
-        "labels": "Connect labelling tools, and check the connection.",
         "collection": "Keep labelled files with a HEAD, versions and training snapshots.",
+        "labels": "Connect labelling tools, review labels that came back, and check their quality.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",

@@ -7,15 +7,19 @@ from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
-from warpdata.collections.inbox import Inbox, InboxEntry, InboxFile, InboxSource
+from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, LabelInbox
+from warpdata.collections.inbox_files import InboxEntry, InboxFile, InboxFiles, InboxSource
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
 from warpdata.collections.label_import import LabelImport
+from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
 from warpdata.collections.object_diff import ImageChange, ObjectChange, ObjectDiff, diff_objects
+from warpdata.collections.object_merge import ObjectConflict, ObjectMerge, match_objects, merge_objects
 from warpdata.collections.platform_format import read_annotations
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
+from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
 from warpdata.collections.stored_labels import label_set
@@ -38,7 +42,9 @@ from warpdata.formats.labels import (
 __all__ = [
     "FILES",
     "HEAD",
+    "INBOX_STATES",
     "PURGE_STEPS",
+    "QUALITY_CHECKS",
     "AffectedVersion",
     "Annotation",
     "Box",
@@ -51,35 +57,47 @@ __all__ = [
     "ErasureReceipt",
     "ImageChange",
     "Impact",
-    "Inbox",
     "InboxEntry",
     "InboxFile",
+    "InboxFiles",
+    "InboxItem",
+    "InboxReview",
     "InboxSource",
     "IntegrityReport",
     "Keypoints",
     "Label",
     "LabelExport",
     "LabelImport",
+    "LabelInbox",
+    "LabelQuality",
     "Mask",
     "ObjectChange",
+    "ObjectConflict",
     "ObjectDiff",
+    "ObjectMerge",
     "Polygon",
     "Polyline",
     "PurgeIntent",
     "PurgeOptions",
     "PurgeRequest",
+    "QualityOptions",
     "RepairReport",
+    "ReturnedLabel",
     "StoredFile",
     "TrainingJob",
     "UploadReceipt",
     "VersionState",
     "annotation_members",
     "check_collection",
+    "check_quality",
     "collection",
     "create_collection",
     "diff_objects",
     "is_collection",
     "label_set",
+    "match_objects",
+    "merge_objects",
     "parse_annotation",
+    "parse_returned",
     "read_annotations",
 ]

@@ -79,6 +79,8 @@ class _Pending:
     cleared: dict[str, None] = field(default_factory=dict)
     """Paths whose annotations go."""
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    """Ids of annotations that go."""
     updated: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -151,13 +153,22 @@ class Changes:
         self._annotate(path, annotations)
         return stored
 
-    def annotate(self, path: str, annotations: Iterable[Annotation], *, replace: bool = False) -> None:
-        """Add annotations to a file of HEAD, or with `replace` give it these instead of all it has."""
+    def annotate(
+        self, path: str, annotations: Iterable[Annotation], *, replace: bool = False, author: str | None = None
+    ) -> None:
+        """Add annotations to a file of HEAD, or with `replace` give it these instead of all it has.
+
+        `author` drew them; by default it is the author of the change.
+        """
         self._check_exists([path])
         if replace:
             self._pending.cleared[path] = None
             self._pending.annotations = [row for row in self._pending.annotations if row["image"] != path]
-        self._annotate(path, annotations)
+        self._annotate(path, annotations, author)
+
+    def remove_annotations(self, ids: Sequence[str]) -> None:
+        """Remove annotations of HEAD by their ids. Others keep theirs."""
+        self._pending.dropped += ids
 
     def set(self, path: str, *, split: str | None = None, tags: Sequence[str] | None = None) -> None:
         """Change the split or the tags of a file of HEAD."""
@@ -184,10 +195,8 @@ class Changes:
         """Commit the changes now. Without changes, nothing is committed."""
         pending, head = self._pending, self._head
         self.version = head.version
-        if len(self) or pending.cleared:
-            with head.edit(self._message, author=self._author, key=self._key) as edit:
-                self._apply(edit)
-            self.version = edit.version
+        if len(self) or pending.cleared or pending.dropped:
+            self.version = self._commit_pending()
         self._pending = _Pending()
 
     def discard(self) -> None:
@@ -196,6 +205,13 @@ class Changes:
         if self._staging is not None:
             self._staging.remove()
             self._staging = None
+
+    def _commit_pending(self) -> str:
+        """Make one commit of all changes, and return its version."""
+        with self._head.edit(self._message, author=self._author, key=self._key) as edit:
+            self._apply(edit)
+        assert edit.version is not None, "an edit that ended has a version"
+        return edit.version
 
     def _apply(self, edit: Edit) -> None:
         import pyarrow as pa
@@ -207,6 +223,8 @@ class Changes:
             delete_rows(edit, gone)
         for where in quoted_lists("image", [path for path in pending.cleared if path not in gone]):
             edit.delete(ANNOTATIONS, where)
+        for where in quoted_lists("id", pending.dropped):
+            edit.delete(ANNOTATIONS, where)
         if pending.files:
             edit.add_files(FILES, {path: new.content for path, new in pending.files.items()})
             _check_hashes(edit, pending.files)
@@ -217,14 +235,14 @@ class Changes:
         if pending.annotations:
             edit.append(ANNOTATIONS, pa.Table.from_pylist(pending.annotations, annotation_schema()))
 
-    def _annotate(self, path: str, annotations: Iterable[Annotation]) -> None:
+    def _annotate(self, path: str, annotations: Iterable[Annotation], author: str | None = None) -> None:
         for annotation in annotations:
             if getattr(annotation, "kind", None) not in KINDS:
                 raise BadInputError(
                     f"{annotation!r} is not an annotation", hint="Use wd.Box, Polygon, Mask, Keypoints or Label."
                 )
             about = {"image": path, "id": self._session.new_id()}
-            by = {"author": self._author, "time": self._session.timestamp()}
+            by = {"author": author or self._author, "time": self._session.timestamp()}
             self._pending.annotations.append({**about, **geometry_columns(annotation), **by})
 
     def _check_exists(self, paths: Sequence[str]) -> None:

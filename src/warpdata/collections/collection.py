@@ -13,6 +13,7 @@ from typing import Any
 from warpdata.collections.changes import Changes, Content, StoredFile
 from warpdata.collections.creation import ensure_collection
 from warpdata.collections.impact import Impact, assess_impact, check_action
+from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.integrity import IntegrityReport, check_versions
 from warpdata.collections.label_export import LabelExport, LabelExportRequest, export_labels
 from warpdata.collections.label_import import LabelImport, LabelImportRequest, import_labels
@@ -72,6 +73,11 @@ class Collection:
     def session(self) -> Session:
         """The session that opened this collection."""
         return self._session
+
+    @property
+    def inbox(self) -> LabelInbox:
+        """Labels that came back from labelling tools."""
+        return LabelInbox(self, self._records)
 
     @property
     def head(self) -> Dataset:

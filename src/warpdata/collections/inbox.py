@@ -1,171 +1,326 @@
-"""The inbox of a collection: files that labelling tools send back, kept unchanged until a merge.
+"""The inbox: labels that came back from labelling tools, and wait for a person or a rule.
 
-An entry is bound to the version that it was sent for. It is created once and never changed; a file that is sent again
-is another entry. Implements "Inbox" of docs/specs/collections.md.
+A label is bound to the bytes that it was drawn on and to the version that the annotator saw. If HEAD has other bytes
+under the path, the label is stale. Otherwise its objects are merged with those of HEAD. Implements
+docs/specs/label-inbox.md.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from warpdata.collections.agreement import AnnotatedImage, agreement_table
+from warpdata.collections.object_merge import ObjectMerge, merge_objects
 from warpdata.collections.records import RecordStore
-from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, LimitExceededError
-from warpdata.limits import MAX_INBOX_BODY_BYTES, MAX_INBOX_NAME_LENGTH
+from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
+from warpdata.datasets import Dataset
+from warpdata.errors import BadInputError, ConflictError, ErrorKind, NotFoundError, ObjectNotFoundError
+from warpdata.formats.labels import (
+    Annotation,
+    annotation_members,
+    annotation_of,
+    check_image_path,
+    parse_annotation,
+)
+from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.repository.catalog import VersionRef
-from warpdata.session import Session
+from warpdata.primitives.reprs import short_repr
+from warpdata.primitives.strict_json import decode_json
+from warpdata.repository.manifest import canonical_json
 
-__all__ = ["Inbox", "InboxEntry", "InboxFile", "InboxSource"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_FOLDER = "inbox"
-_NAME = re.compile(r"[A-Za-z0-9=@_-][A-Za-z0-9.=@_-]*(/[A-Za-z0-9=@_-][A-Za-z0-9.=@_-]*)*")
-_REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_STAMP = "%Y%m%dT%H%M%SZ"
-_NONCE_DIGITS = 16
+    from warpdata.collections.collection import Collection
 
+__all__ = ["INBOX_STATES", "InboxItem", "InboxRecord", "InboxReview", "LabelInbox"]
 
-@dataclass(frozen=True, slots=True)
-class InboxSource:
-    """The sender of a file, and the time of the signature. `nonce` is the same for repetitions of one request."""
-
-    author: str
-    key: str
-    time: datetime
-    nonce: str
+INBOX_STATES = ("clean", "conflict", "stale", "unchanged", "accepted", "rejected")
+_ID_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class InboxEntry:
-    """A file that was sent, and the version that it is about. `body` is base64."""
+class InboxRecord:
+    """A label as it came back. `objects` have the members of the Platform Format."""
 
-    name: str
-    ref: str
-    version: str
-    commit: str | None
-    media_type: str
-    size_bytes: int
-    sha256: str
-    author: str
+    source: str
+    annotator: str
+    path: str
+    hash: str
+    base: str
+    objects: str
+    """JSON, because records have no fractions."""
     key: str
-    sent: str
+    lost: tuple[str, ...]
     time: str
-    body: str
-
-    def content(self) -> bytes:
-        """Return the bytes as they were sent. Raise `CorruptError` if they do not match their hash."""
-        data = base64.b64decode(self.body)
-        if sha256_hex(data) != self.sha256:
-            raise CorruptError(f"the entry {self.name!r} of the inbox does not match its SHA-256")
-        return data
 
 
 @dataclass(frozen=True, slots=True)
-class InboxFile:
-    """A name in the inbox, with its entries from the oldest to the newest."""
+class InboxDecision:
+    """The end of an item. `status` is "accepted" or "rejected", and `version` that of HEAD afterwards."""
 
-    name: str
-    ref: str
-    records: tuple[str, ...]
+    status: str
+    version: str
+    author: str
+    note: str
+    time: str
 
 
-@dataclass(frozen=True)
-class Inbox:
-    """Receives, lists and reads files of the inbox of a collection."""
+@dataclass(frozen=True, slots=True)
+class InboxItem:
+    """A label in the inbox, and its state against the present HEAD."""
 
-    session: Session
-    dataset_id: str
+    inbox_id: str
+    state: str
+    path: str
+    source: str
+    annotator: str
+    time: str
+    objects: int
+    hash: str
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class InboxReview:
+    """An item with the merge that an acceptance would commit. `merge` is None for an item that is stale or decided."""
+
+    item: InboxItem
+    returned: tuple[Annotation, ...]
+    head: tuple[Annotation, ...]
+    merge: ObjectMerge | None
+    lost: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the review as plain values for JSON."""
+        merge = self.merge
+        names = InboxItem.__dataclass_fields__
+        return {
+            **{name: getattr(self.item, name) for name in names if name != "objects"},
+            "objects": [annotation_members(one) for one in self.returned],
+            "removed": [] if merge is None else [annotation_members(self.head[at]) for at in merge.removed],
+            "added": [] if merge is None else [annotation_members(one) for one in merge.added],
+            "conflicts": [] if merge is None else [one.document() for one in merge.conflicts],
+            "lost": list(self.lost),
+        }
+
+
+@check_arguments
+class LabelInbox:
+    """Labels that came back to a collection. Nothing enters HEAD before `accept`."""
+
+    def __init__(self, collection: Collection, records: RecordStore) -> None:
+        self._collection = collection
+        self._records = records
+
+    def __repr__(self) -> str:
+        return short_repr("LabelInbox", self._collection.id)
 
     def receive(
-        self, found: VersionRef, ref: str, name: str, data: bytes, source: InboxSource, media_type: str
-    ) -> bool:
-        """Keep a file. False: the same request was received before. The version that `ref` names is bound to it."""
-        check_inbox_name(name)
-        if len(data) > MAX_INBOX_BODY_BYTES:
-            raise LimitExceededError(
-                f"{name!r} has {len(data):,} bytes; the limit of the inbox is {MAX_INBOX_BODY_BYTES:,}",
-                hint="Send images and other large files by an upload.",
-            )
-        entry = InboxEntry(
-            name=name,
-            ref=ref,
-            version=found.version,
-            commit=found.commit,
-            media_type=media_type,
-            size_bytes=len(data),
-            sha256=sha256_hex(data),
-            author=source.author,
-            key=source.key,
-            sent=source.time.strftime(_STAMP),
-            time=self.session.timestamp(),
-            body=base64.b64encode(data).decode(),
-        )
-        record = f"{self._folder(ref)}/{name}/{entry.sent}-{sha256_hex(source.nonce.encode())[:_NONCE_DIGITS]}"
-        records = self._records
-        if records.put(record, entry):
-            return True
-        known = records.get(record, InboxEntry)
-        if known is None or known.sha256 != entry.sha256:
-            raise ConflictError(f"another file {name!r} was received with the same signature")
-        return False
+        self, data: bytes, source: str = "label-studio", *, version: str | None = None, annotator: str | None = None
+    ) -> list[str]:
+        """Store what a tool sent, and return the ids of the items. A repeated delivery gives the same ids.
 
-    def files(self, ref: str | None = None) -> list[InboxFile]:
-        """Return the names that were received for a ref, or for all refs, sorted."""
-        grouped: dict[tuple[str, str], list[str]] = {}
-        for record in self._records.names(_FOLDER if ref is None else self._folder(ref)):
-            _, found, *parts = record.split("/")
-            grouped.setdefault((found, "/".join(parts[:-1])), []).append(record)
-        return [InboxFile(name, found, tuple(records)) for (found, name), records in sorted(grouped.items())]
+        `source` is "label-studio" (a stored annotation, or a webhook) or "cvat" (CVAT for images 1.1). `version` is the
+        one that the annotator saw, for tools that do not say it.
+        """
+        if source not in ("label-studio", "cvat"):
+            raise BadInputError(f"source={source!r} is not known", hint="Use 'label-studio' or 'cvat'.")
+        return [self.add(one, version=version, annotator=annotator) for one in parse_returned(data, source)]
 
-    def find(self, ref: str, name: str) -> InboxEntry | None:
-        """Return the newest entry of a name; None if there is none."""
-        if not is_inbox_name(name):
-            return None
-        folder = f"{self._folder(ref)}/{name}"
-        records = [one for one in self._records.names(folder) if one.count("/") == folder.count("/") + 1]
-        return self.newest(InboxFile(name, ref, tuple(sorted(records)))) if records else None
-
-    def newest(self, file: InboxFile) -> InboxEntry:
-        """Return the newest entry of a file. Of several that were sent in one second, the one received last."""
-        second = file.records[-1].rpartition("/")[2].partition("-")[0]
-        last = [record for record in file.records if record.rpartition("/")[2].startswith(second)]
-        return max(self.entries(last), key=lambda entry: entry.time)
-
-    def entries(self, records: Iterable[str]) -> Iterator[InboxEntry]:
-        """Read entries by the names of their records."""
-        for record in records:
-            entry = self._records.get(record, InboxEntry)
-            if entry is not None:
-                yield entry
-
-    @property
-    def _records(self) -> RecordStore:
-        return RecordStore(self.session, self.dataset_id)
-
-    def _folder(self, ref: str) -> str:
-        if not _REF.fullmatch(ref):
+    def add(self, returned: ReturnedLabel, *, version: str | None = None, annotator: str | None = None) -> str:
+        """Store one returned label, and return the id of the item."""
+        check_image_path(returned.path)
+        base = self._base(returned, version)
+        known = self._hash_of(base, returned.path)
+        if known is None:
+            raise ObjectNotFoundError(f"{base.id}@{base.version[:12]} has no image {returned.path!r}")
+        if returned.hash not in (None, known):
             raise BadInputError(
-                f"labels cannot be sent for {ref[:200]!r}",
-                hint="Name a version, label or branch.",
-                kind=ErrorKind.INVALID_NAME,
+                f"the label of {returned.path!r} was drawn on {returned.hash}, but {base.version[:12]} has {known}",
+                hint="Send the task with the hash and the version of its image.",
             )
-        return f"{_FOLDER}/{ref}"
-
-
-def is_inbox_name(name: str) -> bool:
-    """Return whether a file of the inbox may have this name."""
-    return len(name) <= MAX_INBOX_NAME_LENGTH and _NAME.fullmatch(name) is not None
-
-
-def check_inbox_name(name: str) -> str:
-    """Return the name of a file in the inbox, if it may have it."""
-    if not is_inbox_name(name):
-        raise BadInputError(
-            f"{name[:200]!r} is not the name of a file in an inbox",
-            hint=f"Use up to {MAX_INBOX_NAME_LENGTH} letters, digits and . _ = @ - in parts between slashes.",
-            kind=ErrorKind.INVALID_NAME,
+        record = InboxRecord(
+            source=returned.source,
+            annotator=annotator or returned.annotator,
+            path=returned.path,
+            hash=known,
+            base=base.version,
+            objects=canonical_json([annotation_members(one) for one in returned.objects], fractions=True).decode(),
+            key=returned.key,
+            lost=returned.lost,
+            time=self._collection.session.timestamp(),
         )
-    return name
+        inbox_id = _id_of(record)
+        self._records.put(f"inbox/{inbox_id}", record)
+        return inbox_id
+
+    def items(self, state: str | None = None) -> list[InboxItem]:
+        """Return items, oldest first: those that wait, or those of one state."""
+        if state is not None and state not in INBOX_STATES:
+            raise BadInputError(f"state={state!r} is not known", hint=f"The states are {', '.join(INBOX_STATES)}.")
+        names = self._records.names("inbox")
+        decided = {name.split("/")[1] for name in names if name.count("/") == 2}
+        wants_decided = state in ("accepted", "rejected")
+        ids = [name.split("/")[1] for name in names if name.count("/") == 1]
+        found = [self.review(one).item for one in ids if (one in decided) == wants_decided]
+        listed = [item for item in found if state is None or item.state == state]
+        return sorted(listed, key=lambda item: (item.time, item.inbox_id))
+
+    def review(self, inbox_id: str) -> InboxReview:
+        """Return an item with the merge that `accept` would commit now."""
+        record = self._record(inbox_id)
+        returned = _objects(record)
+        decision = self._records.get(f"inbox/{inbox_id}/decided", InboxDecision)
+        head = self._collection.head
+        merge: ObjectMerge | None = None
+        ours: list[Annotation] = []
+        if decision is not None:
+            state = decision.status
+        elif self._hash_of(head, record.path) != record.hash:
+            state = "stale"
+        else:
+            ours = [annotation_of(row) for row in _rows(head, record.path)]
+            base = [annotation_of(row) for row in _rows(self._collection.dataset(record.base), record.path)]
+            merge = merge_objects(base, ours, returned)
+            state = "unchanged" if merge.is_empty else "conflict" if merge.conflicts else "clean"
+        about = (record.path, record.source, record.annotator, record.time, len(returned), record.hash, record.base)
+        return InboxReview(InboxItem(inbox_id, state, *about), returned, tuple(ours), merge, record.lost)
+
+    def accept(self, inbox_id: str, *, prefer: str | None = None, author: str | None = None) -> str:
+        """Merge an item into HEAD, and return the version. Objects that did not change keep their ids.
+
+        An item that is stale is a `ConflictError`. So is one with conflicts, unless `prefer` is "head" or "returned".
+        """
+        if prefer not in (None, "head", "returned"):
+            raise BadInputError(f"prefer={prefer!r} is not known", hint="Use 'head' or 'returned'.")
+        review = self.review(inbox_id)
+        merge = self._mergeable(review, prefer)
+        if prefer == "returned":
+            merge = merge.prefer_returned()
+        item = review.item
+        author = author or self._collection.session.settings.author
+        rows = _rows(self._collection.head, item.path)
+        message = f"accept labels of {item.path}"[:200]
+        with self._collection.changes(message, author=author, key=f"inbox-{inbox_id}") as change:
+            change.remove_annotations([rows[at]["id"] for at in merge.removed])
+            if merge.added:
+                change.annotate(item.path, merge.added, author=item.annotator or None)
+        assert change.version is not None
+        self._decide(inbox_id, "accepted", change.version, author, "")
+        return change.version
+
+    def reject(self, inbox_id: str, *, note: str = "", author: str | None = None) -> None:
+        """Reject an item. It stays in the list of rejected items."""
+        self._undecided(self.review(inbox_id).item)
+        self._decide(
+            inbox_id,
+            "rejected",
+            self._collection.head.version,
+            author or self._collection.session.settings.author,
+            note,
+        )
+
+    def accept_clean(
+        self,
+        *,
+        annotators: Sequence[str] | None = None,
+        sources: Sequence[str] | None = None,
+        author: str | None = None,
+    ) -> list[str]:
+        """Accept all items without conflicts: a rule, for annotators and tools that are trusted. Return their ids."""
+        done: list[str] = []
+        for item in self.items():
+            is_trusted = annotators is None or item.annotator in annotators
+            if item.state in ("clean", "unchanged") and is_trusted and (sources is None or item.source in sources):
+                self.accept(item.inbox_id, author=author)
+                done.append(item.inbox_id)
+        return done
+
+    def agreement(self) -> pa.Table:
+        """Compare annotators who labelled the same bytes: a row for each image and pair, and one for each pair.
+
+        `mean_iou` is that of matched objects, and `kappa` is Cohen's over their classes.
+        """
+        names = self._records.names("inbox")
+        records = [self._record(name.split("/")[1]) for name in names if name.count("/") == 1]
+        drawn = [
+            AnnotatedImage(one.path, one.hash, one.annotator or one.source, _objects(one))
+            for one in sorted(records, key=lambda one: one.time)
+        ]
+        return agreement_table(drawn)
+
+    def _mergeable(self, review: InboxReview, prefer: str | None) -> ObjectMerge:
+        item = self._undecided(review.item)
+        if review.merge is None:
+            raise ConflictError(
+                f"the label of {item.path!r} is stale: HEAD has other bytes under the path, or none",
+                hint="Send the present image to the annotator, or reject the label.",
+                kind=ErrorKind.STALE_LABEL,
+            )
+        if review.merge.conflicts and prefer is None:
+            count = len(review.merge.conflicts)
+            raise ConflictError(
+                f"the label of {item.path!r} conflicts with HEAD in {count} objects",
+                hint="See `warp labels inbox show`, then accept it with --prefer returned or --prefer head.",
+                kind=ErrorKind.MERGE_CONFLICT,
+            )
+        return review.merge
+
+    def _undecided(self, item: InboxItem) -> InboxItem:
+        if item.state in ("accepted", "rejected"):
+            raise ConflictError(f"the item {item.inbox_id} is {item.state} already")
+        return item
+
+    def _decide(self, inbox_id: str, status: str, version: str, author: str, note: str) -> None:
+        time = self._collection.session.timestamp()
+        self._records.put(f"inbox/{inbox_id}/decided", InboxDecision(status, version, author, note, time))
+
+    def _record(self, inbox_id: str) -> InboxRecord:
+        is_id = len(inbox_id) == _ID_LENGTH and all(char in "0123456789abcdef" for char in inbox_id)
+        found = self._records.get(f"inbox/{inbox_id}", InboxRecord) if is_id else None
+        if found is None:
+            raise ObjectNotFoundError(f"{self._collection.id} has no item {inbox_id!r} in its inbox")
+        return found
+
+    def _base(self, returned: ReturnedLabel, version: str | None) -> Dataset:
+        named = returned.version or version
+        if named is None:
+            raise BadInputError(
+                f"the label of {returned.path!r} does not say which version it was drawn on",
+                hint="Pass the version that the annotator saw (--version).",
+            )
+        try:
+            return self._collection.dataset(named)
+        except NotFoundError as error:
+            raise BadInputError(
+                f"the label of {returned.path!r} is of version {named[:64]!r}, which {self._collection.id} has not"
+            ) from error
+
+    def _hash_of(self, dataset: Dataset, path: str) -> str | None:
+        where = next(quoted_lists("path", [path]))
+        listed: list[str] = read_columns(dataset, IMAGES, ["hash"], where)["hash"].to_pylist()
+        return listed[0] if listed else None
+
+
+def _objects(record: InboxRecord) -> tuple[Annotation, ...]:
+    listed = decode_json(record.objects.encode(), "the objects of an item in the inbox")
+    return tuple(parse_annotation(one, one["class_name"]) for one in listed)
+
+
+def _id_of(record: InboxRecord) -> str:
+    """Return the id of a record, which follows from all but the time of the delivery."""
+    body = msgspec.to_builtins(record)
+    named = {name: body[name] for name in ("source", "annotator", "path", "hash", "base", "objects", "key")}
+    return sha256_hex(canonical_json(named))[:_ID_LENGTH]
+
+
+def _rows(dataset: Dataset, path: str) -> list[dict[str, Any]]:
+    where = next(quoted_lists("image", [path]))
+    rows: list[dict[str, Any]] = read_columns(dataset, ANNOTATIONS, annotation_schema().names, where).to_pylist()
+    return rows

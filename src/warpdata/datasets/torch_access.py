@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from warpdata.streaming import RowKeywords, TorchLoader
+    from warpdata.datasets.dataset import Dataset
+    from warpdata.streaming import RowKeywords
 
 __all__ = ["TorchAccess"]
 
@@ -17,9 +17,6 @@ __all__ = ["TorchAccess"]
 @check_arguments
 class TorchAccess:
     """Samples for PyTorch."""
-
-    @abstractmethod
-    def to_torch(self, batch_size: int | None = None, /, table: str | Table | None = None, **keywords: Any) -> Any: ...
 
     def as_iterable_dataset(self, table: str | Table | None = None, **keywords: Unpack[RowKeywords]) -> Any:
         """Return the samples of an epoch as an `IterableDataset`, for a DataLoader with a `batch_size` of its own.
@@ -31,5 +28,4 @@ class TorchAccess:
         from warpdata.streaming import samples_of
 
         keywords.setdefault("batch_size", 64)
-        loader: TorchLoader = self.to_torch(None, table, **keywords)
-        return samples_of(loader)
+        return samples_of(cast("Dataset", self).to_torch(None, table, **keywords))

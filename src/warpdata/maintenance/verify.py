@@ -19,13 +19,14 @@ from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.repository.catalog import Address, VersionRef, read_collection_record, retry_unknown
+from warpdata.repository.gc import list_blob_keys
 from warpdata.repository.manifest import Shard, TableEntry, iter_shards
 from warpdata.session import Session, connect, open_cache, open_metadata_files
 from warpdata.settings import Settings
 from warpdata.storage import BlobCopy, GenerationReader, open_external, verify_blob
 from warpdata.storage.cache import StagingDirectory
 
-__all__ = ["Verification", "verify"]
+__all__ = ["Verification", "not_purged", "restore_blobs", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ def verify(
     external = [shard for table in dataset.manifest.tables.values() for shard in _external_shards(dataset, table)]
     outside = [problem for shard in external if (problem := _check_external(shard, dataset.session.settings))]
     corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
-    lost = _not_purged(dataset, corrupt) if repair else []
-    repaired = _restore(dataset.session, lost, generations, mirror)
+    lost = not_purged(dataset, corrupt) if repair else []
+    repaired = restore_blobs(dataset.session, lost, generations, mirror)
     for blob in repaired:
         del corrupt[blob]
     problems = (*corrupt.values(), *_corrupt_parts(dataset, corrupt.keys()), *outside)
@@ -90,7 +91,7 @@ def verify(
     return Verification(len(blobs) + len(external), size_bytes, problems, digests)
 
 
-def _not_purged(dataset: Dataset, blobs: Collection[Blob]) -> list[Blob]:
+def not_purged(dataset: Dataset, blobs: Collection[Blob]) -> list[Blob]:
     """Return the blobs that no purge of a collection has erased: those do not come back."""
     reader = dataset.session.writer
     return [blob for blob in blobs if read_collection_record(reader, dataset.id, f"erased/{blob.hash}") is None]
@@ -122,10 +123,13 @@ def _list_blobs(dataset: Dataset, mirror: Session | None) -> list[Blob]:
         return list(open_dataset(mirror, Address(dataset.id, dataset.version)).blobs())
 
 
-def _restore(
+def restore_blobs(
     session: Session, blobs: Sequence[Blob], generations: Mapping[str, str], mirror: Session | None
 ) -> tuple[Blob, ...]:
-    """Replace blobs in the store by copies in the cache or in the mirror. Return those that are valid now."""
+    """Replace blobs in the store by copies in the cache, in the mirror or under another key of the store.
+
+    Return those that are valid now.
+    """
     if not blobs:
         return ()
     staging = StagingDirectory(session.settings.cache_dir)
@@ -152,6 +156,7 @@ class _Copies:
     ) -> None:
         self._cache, self._directory = open_cache(session.settings), directory
         self._small = open_metadata_files(session.settings, session.writer.url)
+        self._writer, self._own = session.writer, generations
         self._mirrors = [] if mirror is None else [GenerationReader(mirror.writer, generations), mirror.writer]
 
     def find(self, blob: Blob) -> tuple[Path, Fingerprint] | None:
@@ -165,10 +170,17 @@ class _Copies:
         if small is not None and sha256_hex(small.data) == blob.hash:
             path.write_bytes(small.data)
             return path, fingerprint_file(path)
-        for reader in self._mirrors:
+        for reader in (*self._mirrors, *self._generations(blob)):
             with contextlib.suppress(NotFoundError, CorruptError):
                 return path, BlobCopy(reader, blob).write(path, Fingerprint(blob, ""))
         return None
+
+    def _generations(self, blob: Blob) -> Iterator[GenerationReader]:
+        """Yield readers of the other keys under which the store has the blob."""
+        for key, size in list_blob_keys(self._writer, [blob.hash]):
+            generation = key.rpartition("/")[2].partition(".")[2]
+            if size == blob.byte_size and generation != self._own.get(blob.hash, ""):
+                yield GenerationReader(self._writer, {blob.hash: generation} if generation else {})
 
 
 def _corrupt_parts(dataset: Dataset, corrupt: Collection[Blob]) -> Iterator[str]:

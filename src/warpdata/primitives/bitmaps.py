@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,4 +48,5 @@ def unite(bitmaps: Sequence[BitMap]) -> BitMap:
 
 def bitmap_bytes(bitmap: BitMap) -> int:
     """Return the memory of a bitmap, without that of its object."""
-    return sum(int(count) for name, count in bitmap.get_statistics().items() if name.startswith("n_bytes"))
+    counts: Any = bitmap.get_statistics()
+    return sum(count for name, count in counts.items() if name.startswith("n_bytes"))

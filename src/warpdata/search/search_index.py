@@ -153,8 +153,9 @@ class SearchIndexes:
 
         def open_with_members() -> SearchIndex[VectorSegment] | None:
             index = self.vectors(table, column, metric)
-            for opened in () if index is None else list(index.segments):
-                index.guard(opened, opened.segment.load_members)
+            if index is not None:
+                for opened in list(index.segments):
+                    index.guard(opened, opened.segment.load_members)
             return index
 
         with IO_POOL.executor() as executor:

@@ -12,14 +12,15 @@ from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpdata.server.access import AttemptLimit, Principal, Roles, S3KeyRing
+from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
+from warpdata.server.access import AttemptLimit, Principal, Roles, S3KeyRing, SignInProvider
 from warpdata.server.caller import CSRF_HEADER
-from warpdata.server.guard import MAX_BODY_BYTES, MAX_FILE_BYTES, Guard, RequestMetrics, allowed_hosts
+from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.index import record_change
-from warpdata.server.jobs import JobWorker, stop_workers
+from warpdata.server.jobs import start_workers, stop_workers
 from warpdata.server.page_files import PageFiles
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
-from warpdata.server.routes import API_PREFIX, ROUTERS, unversioned
+from warpdata.server.routes import API_PREFIX, ROUTERS, provider, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
 from warpdata.server.s3 import BucketFiles, KnownKey, S3Gateway
 from warpdata.server.service import Service
@@ -55,13 +56,20 @@ def create_app(service: Service) -> FastAPI:
     app.state.metrics = RequestMetrics(CollectorRegistry())
     app.state.is_ending = False
     app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
+    options = service.options
+    app.state.provider = None if options.provider is None else SignInProvider(service, options.provider)
     add_handlers(app)
+    app.include_router(provider.router)
     for router in unversioned:
         app.include_router(router, responses=PROBLEMS)
     for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
     app.add_middleware(
-        Guard, hosts=allowed_hosts(service.options), metrics=app.state.metrics, timer=service.session.timer
+        Guard,
+        hosts=allowed_hosts(options),
+        metrics=app.state.metrics,
+        timer=service.session.timer,
+        new_id=service.new_id,
     )
     app.state.s3_keys = S3KeyRing(service)
     app.add_middleware(GatewayMount, gateway=_gateway(app, service))
@@ -100,9 +108,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Bound the threads that run calls of the library, and run jobs beside them."""
     service: Service = app.state.service
     anyio.to_thread.current_default_thread_limiter().total_tokens = service.options.threads
-    workers = [JobWorker(service) for _ in range(service.options.job_threads if service.options.runs_jobs else 0)]
-    for worker in workers:
-        worker.start()
+    workers = start_workers(service) if service.options.runs_jobs else []
     yield
     app.state.is_ending = True
     stop_workers(workers)

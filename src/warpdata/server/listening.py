@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -49,8 +50,12 @@ def listen(
     on_end: Callable[[], None],
     *,
     has_lifespan: bool = True,
+    sockets: Sequence[Any] = (),
 ) -> None:
-    """Answer requests until SIGINT or SIGTERM. `on_port` hears of the port when the first request can come."""
+    """Answer requests until SIGINT or SIGTERM. `on_port` hears of the port when the first request can come.
+
+    `sockets` listen already, such as those that several processes share.
+    """
     config = uvicorn.Config(
         app,
         host=address[0],
@@ -64,7 +69,7 @@ def listen(
         http=BoundedProtocol,
     )
     with suppress(KeyboardInterrupt):  # raised again after the last answer was sent
-        _AnnouncedServer(config, on_port, on_end).run()
+        _AnnouncedServer(config, on_port, on_end).run(list(sockets) or None)
 
 
 class _AnnouncedServer(uvicorn.Server):
@@ -82,4 +87,5 @@ class _AnnouncedServer(uvicorn.Server):
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
-            self._on_port(self.servers[0].sockets[0].getsockname()[1])
+            listening: Any = self.servers[0].sockets[0]
+            self._on_port(listening.getsockname()[1])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import select
@@ -15,7 +16,7 @@ from warpdata.repository.catalog import mark_store
 from warpdata.server.access import create_user, issue_sign_in_code
 from warpdata.server.app import create_app
 from warpdata.server.database import UserRow, open_database
-from warpdata.server.jobs import JobWorker, stop_workers
+from warpdata.server.jobs import start_workers, stop_workers
 from warpdata.server.listening import listen
 from warpdata.server.service import Service, ServiceOptions
 from warpdata.session import Session
@@ -65,13 +66,20 @@ def open_service(session: Session, database_url: str, options: ServiceOptions | 
     database = open_database(database_url)
     try:
         mark_store(session.writer, session.pause)
-        yield Service(session, database, options or ServiceOptions())
+        service = Service(session, database, options or ServiceOptions())
+        try:
+            yield service
+        finally:
+            service.thumbnails.close()
     finally:
         database.close()
 
 
-def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come."""
+def serve(service: Service, on_ready: Callable[[Running], None], sockets: Sequence[Any] = ()) -> None:
+    """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come.
+
+    `sockets` listen already: those that several processes share.
+    """
     check_options(service.options)
     options = service.options
     app = create_app(service)
@@ -79,14 +87,13 @@ def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
     def end() -> None:
         app.state.is_ending = True
 
-    listen(app, (options.host, options.port), lambda port: on_ready(_announce(service, port)), end)
+    place = (options.host, options.port)
+    listen(app, place, lambda port: on_ready(_announce(service, port)), end, sockets=sockets)
 
 
 def work(service: Service, is_ending: Callable[[], bool]) -> None:
     """Run jobs of a service until `is_ending` says so, in a process of their own."""
-    workers = [JobWorker(service) for _ in range(service.options.job_threads)]
-    for worker in workers:
-        worker.start()
+    workers = start_workers(service)
     try:
         while not is_ending():
             service.session.sleep(0.2)

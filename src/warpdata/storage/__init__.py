@@ -29,7 +29,7 @@ from warpdata.storage.range_source import (
     RangeSource,
     explain_os_error,
 )
-from warpdata.storage.service_client import ClientOptions, ServiceClient, ServiceReply
+from warpdata.storage.service_client import ClientOptions, ServiceClient, ServiceReply, problem_error
 from warpdata.storage.service_store import ServiceStore
 from warpdata.storage.tokens import forget_token, read_token, save_token
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry, check_key
@@ -83,6 +83,7 @@ __all__ = [
     "open_external",
     "open_private",
     "open_store",
+    "problem_error",
     "read_blob",
     "read_token",
     "read_verified",

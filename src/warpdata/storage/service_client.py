@@ -39,7 +39,7 @@ from warpdata.limits import MAX_SMALL_OBJECT_BYTES
 from warpdata.primitives.backoff import Backoff
 from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["API_PATH", "ClientOptions", "ServiceClient", "ServiceReply", "check_token"]
+__all__ = ["API_PATH", "ClientOptions", "ServiceClient", "ServiceReply", "check_token", "problem_error"]
 
 API_PATH = "/api/v1"
 _IDLE_S = 3.0
@@ -131,6 +131,12 @@ class ServiceClient:
         reply = self.send("POST", path, query=query, body=data, headers=headers, is_repeatable=key is not None)
         return reply.json() if reply.data else None
 
+    def send_json(self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
+        """Send a document to a route that may be repeated without harm, and return the answer."""
+        data = json.dumps({} if body is None else body).encode()
+        headers = {"Content-Type": "application/json"}
+        return self.send(method, path, body=data, headers=headers, is_repeatable=True, timeout_s=timeout_s).json()
+
     def send(
         self,
         method: str,
@@ -141,6 +147,7 @@ class ServiceClient:
         size_bytes: int | None = None,
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool = False,
+        timeout_s: float | None = None,
     ) -> ServiceReply:
         """Send a request, and return the answer or raise the error that it describes.
 
@@ -155,6 +162,7 @@ class ServiceClient:
             {**self.headers(), **(headers or {})},
             body,
             size_bytes,
+            timeout_s or self._options.timeout_s,
         )
         backoff = Backoff(self._options.max_retries, self._options.retry_timeout_s)
         while True:
@@ -173,7 +181,7 @@ class ServiceClient:
             try:
                 if connection.sock is None:
                     connection.connect()
-                    _set_timeout(connection, self._options.timeout_s)
+                _set_timeout(connection, request.timeout_s)
                 is_sent = True
                 content, is_stream = request.content()
                 connection.request(request.method, request.target, content, request.headers, encode_chunked=is_stream)
@@ -240,6 +248,7 @@ class _Request:
     headers: Mapping[str, str]
     body: Body
     size_bytes: int | None
+    timeout_s: float
 
     def content(self) -> tuple[Any, bool]:
         """Return the body of one attempt, and whether it is sent in chunks. Sets the length where it is known."""
@@ -285,6 +294,11 @@ def check_token(token: str | None) -> str | None:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def problem_error(members: Mapping[str, Any]) -> WarpError:
+    """Return the error that `status`, `code`, `detail` and `hint` describe, such as that of a job that failed."""
+    return _error(int(members.get("status") or 500), {}, json.dumps(dict(members)).encode(), "the service")
 
 
 def _error(status: int, headers: Mapping[str, str], data: bytes, url: str) -> WarpError:

@@ -19,7 +19,7 @@ from sqlalchemy import select
 import warpdata as wd
 from tests.server.conftest import Scene
 from tests.server.running import running
-from warpdata.collections import Inbox
+from warpdata.collections import InboxFiles
 from warpdata.errors import BadInputError
 from warpdata.server import (
     NewS3Key,
@@ -95,7 +95,7 @@ def test_a_key_does_what_its_user_may(local: Scene) -> None:
         set_role(local.service, local.users["vera"], Place("acme", "pets"), Role.NONE)
         with client_of(url, *issue(local, "vera", "acme")) as later:
             assert code(later, "get_object", Bucket="acme", Key="pets/HEAD/images/cats/1.png") == "NoSuchKey"
-    entry = Inbox(local.service.session, "acme/zoo").find("HEAD", "1")
+    entry = InboxFiles(local.service.session, "acme/zoo").find("HEAD", "1")
     assert entry is not None
     assert entry.author == "ana"
     with local.service.database.read() as db:

@@ -24,7 +24,7 @@ from urllib3 import PoolManager
 import warpdata as wd
 from tests.server.s3.conftest import JPEG, SECRET, Gateway, listening
 from tests.server.s3.test_signatures import sign
-from warpdata.collections import Inbox
+from warpdata.collections import InboxFiles
 from warpdata.limits import MAX_INBOX_BODY_BYTES, MAX_S3_BODY_BYTES
 from warpdata.server.s3.chunked import BodyRules, decode_body
 from warpdata.server.s3.errors import S3Error
@@ -51,7 +51,7 @@ def test_a_label_is_kept_as_it_came_and_bound_to_its_version(own_gateway: Gatewa
     listed = client.list_objects_v2(Bucket="acme", Prefix="pets/v1/inbox/")["Contents"]
     assert [(one["Key"], one["Size"]) for one in listed] == [("pets/v1/inbox/project-3/17", len(LABEL))]
     assert "Contents" not in client.list_objects_v2(Bucket="acme", Prefix="pets/HEAD/inbox/")
-    inbox = Inbox(own_gateway.session, "acme/pets")
+    inbox = InboxFiles(own_gateway.session, "acme/pets")
     entry = inbox.find("v1", "project-3/17")
     assert entry is not None
     assert (entry.version, entry.author, entry.content()) == (
@@ -67,7 +67,7 @@ def test_a_label_that_is_saved_again_is_another_entry_and_the_newest_is_read(own
     for body in bodies:
         client.put_object(Bucket="acme", Key="pets/v1/inbox/17", Body=body)
         assert client.get_object(Bucket="acme", Key="pets/v1/inbox/17")["Body"].read() == body
-    inbox = Inbox(own_gateway.session, "acme/pets")
+    inbox = InboxFiles(own_gateway.session, "acme/pets")
     (file,) = inbox.files()
     assert sorted(entry.content() for entry in inbox.entries(file.records)) == sorted(bodies)
 
@@ -85,7 +85,7 @@ def test_a_repeated_request_is_stored_once_and_cannot_bring_back_an_older_label(
     first = put(b"first")
     put(b"second")
     assert http.request("PUT", url, body=first[1], headers=first[0]).status == 200
-    inbox = Inbox(own_gateway.session, "acme/pets")
+    inbox = InboxFiles(own_gateway.session, "acme/pets")
     entry = inbox.find("v1", "17")
     assert entry is not None
     assert entry.content() == b"second"
@@ -117,7 +117,7 @@ def test_versions_do_not_change_whatever_the_key_may(own_gateway: Gateway) -> No
     assert error_of(client.create_multipart_upload, Key="pets/HEAD/images/x")[1] == 405
     for name, version in before.items():
         assert wd.dataset(f"acme/pets@{name}", store=own_gateway.session.writer.url).version == version
-    assert Inbox(own_gateway.session, "acme/pets").files() == []
+    assert InboxFiles(own_gateway.session, "acme/pets").files() == []
 
 
 def test_a_key_writes_only_what_its_right_allows(own_gateway: Gateway) -> None:

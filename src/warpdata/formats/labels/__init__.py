@@ -16,6 +16,7 @@ from warpdata.formats.labels.annotations import (
 from warpdata.formats.labels.coco import coco_document
 from warpdata.formats.labels.conservation import Conservation, ConservationItem, ConservationReport
 from warpdata.formats.labels.cvat_manifest import cvat_manifest
+from warpdata.formats.labels.cvat_reader import cvat_images
 from warpdata.formats.labels.files import (
     DirectoryFiles,
     ImagePlace,
@@ -26,8 +27,15 @@ from warpdata.formats.labels.files import (
     image_names,
 )
 from warpdata.formats.labels.formats import LABEL_FORMATS, LabelFormat, label_format
+from warpdata.formats.labels.geometry import area_of, bounds_of, box_iou, is_same_drawing
 from warpdata.formats.labels.image_path import check_image_path
-from warpdata.formats.labels.label_studio import label_config, label_studio_result, label_studio_task
+from warpdata.formats.labels.label_studio import (
+    decode_decimals,
+    label_config,
+    label_studio_result,
+    label_studio_task,
+    parse_task,
+)
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet, measure
 from warpdata.formats.labels.options import LabelOptions
 from warpdata.formats.labels.platform import PLATFORM_VERSIONS, annotation_members
@@ -63,12 +71,18 @@ __all__ = [
     "YoloLayout",
     "annotation_members",
     "annotation_of",
+    "area_of",
+    "bounds_of",
+    "box_iou",
     "box_of",
     "check_image_path",
     "coco_document",
+    "cvat_images",
     "cvat_manifest",
+    "decode_decimals",
     "geometry_columns",
     "image_names",
+    "is_same_drawing",
     "label_config",
     "label_format",
     "label_studio_result",
@@ -76,6 +90,7 @@ __all__ = [
     "measure",
     "parse_annotation",
     "parse_annotations",
+    "parse_task",
     "yolo_data",
     "yolo_labels",
 ]

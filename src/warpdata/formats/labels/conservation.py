@@ -154,6 +154,10 @@ class Conservation:
         """List facts that only the target has."""
         self._add("added", fact, why, where, count)
 
+    def losses(self) -> Iterator[tuple[str, str, int]]:
+        """Yield what was lost so far: the fact, the reason and the count."""
+        return ((fact, why, item[0]) for (name, fact, why), item in self._items.items() if name == "lost")
+
     def report(self) -> ConservationReport:
         """Return the report. `CorruptError` if a loss is not listed."""
         for fact in sorted(self._taken | self._given):

@@ -60,8 +60,7 @@ def read_datumaro(files: LabelFiles, account: Conservation) -> LabelSet:
             if not isinstance(body, dict) or "items" not in body or "categories" not in body:
                 raise CorruptError(f"{where} is not a document of Datumaro: it has no items and categories")
             split = name.rpartition("/")[2].removesuffix(".json")
-            infos = object_of(body.get("infos") or {}, f"{where}: infos")
-            found = infos.get("split", None if split == "default" else split)
+            found = body.get("subset", None if split == "default" else split)
             if not isinstance(found, str | None):
                 raise CorruptError(f"{where}: a split is text")
             yield from _read_items(body, where, found, account)
@@ -76,7 +75,8 @@ def _pieces(
     head = {
         "dm_format_version": "1.0",
         "media_type": 2,
-        "infos": {"split": split},
+        "infos": {},
+        "subset": split,
         "categories": {
             "label": {
                 "label_groups": [],

@@ -13,13 +13,26 @@ from typing import Any, TypeVar
 
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Label, Mask, Polygon, Polyline
 
-__all__ = ["EXACT", "area_of", "bounds_of", "corners_of", "decimals", "has_hole", "mask_bounds", "shorten"]
+__all__ = [
+    "EXACT",
+    "Bounds",
+    "area_of",
+    "bounds_of",
+    "box_iou",
+    "corners_of",
+    "decimals",
+    "has_hole",
+    "is_same_drawing",
+    "mask_bounds",
+    "shorten",
+]
 
 _T = TypeVar("_T")
 
 EXACT = Context(prec=120)
 """Arithmetic with more digits than any coordinate needs."""
 _DIGITS = (9, 17, 24, 40)
+_DRAWING_TOLERANCE = 1e-6
 
 Bounds = tuple[float, float, float, float]
 """The x and y of the top left corner, width and height."""
@@ -140,3 +153,40 @@ def _is_inside(point: Sequence[float], ring: Sequence[Sequence[float]]) -> bool:
         if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
             inside = not inside
     return inside
+
+
+def box_iou(one: Bounds, other: Bounds) -> float:
+    """Return the area that two upright boxes share, as a part of the area that they cover together."""
+    width = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
+    height = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+    if width <= 0 or height <= 0:
+        return float(one == other)
+    shared = width * height
+    return shared / (one[2] * one[3] + other[2] * other[3] - shared)
+
+
+def is_same_drawing(one: Annotation, other: Annotation) -> bool:
+    """Return whether two annotations are equal but for what a tool's own arithmetic changes: a millionth of a pixel."""
+    if one == other:
+        return True
+    if (one.kind, one.class_name, dict(one.attributes)) != (other.kind, other.class_name, dict(other.attributes)):
+        return False
+    first, second = _coordinates(one), _coordinates(other)
+    return len(first) == len(second) and all(
+        abs(a - b) <= _DRAWING_TOLERANCE * max(1.0, abs(a)) for a, b in zip(first, second, strict=True)
+    )
+
+
+def _coordinates(one: Annotation) -> list[float]:
+    match one:
+        case Box():
+            return [one.x, one.y, one.width, one.height, one.rotation or 0.0]
+        case Polygon() | Polyline():
+            sizes = [float(len(line)) for line in one.points]
+            return sizes + [value for line in one.points for point in line for value in point]
+        case Keypoints():
+            return [value for point in one.points for value in point]
+        case Mask():
+            return [*map(float, one.size), *map(float, one.counts)]
+        case Label():
+            return []

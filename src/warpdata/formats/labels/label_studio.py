@@ -76,9 +76,13 @@ def label_studio_task(
     *,
     version: str | None = None,
     is_prediction: bool = False,
+    number: int | None = None,
     account: Conservation | None = None,
 ) -> bytes:
-    """Return one task as JSON: the URL of the image, and its annotations, as such or as a prediction to start from."""
+    """Return one task as JSON: the URL of the image, and its annotations, as such or as a prediction to start from.
+
+    An export numbers its tasks and annotations; a task for a storage has no number.
+    """
     result = label_studio_result(image, account or Conservation("label-studio", "export"))
     data: dict[str, Any] = {"image": url, "path": image.path}
     given = {"hash": image.hash, "version": version, "split": image.split, "tags": list(image.tags) or None}
@@ -86,8 +90,9 @@ def label_studio_task(
     if image.size is not None:
         data |= {"width": image.width, "height": image.height}
     made = {"result": result} | ({"model_version": version or "labels"} if is_prediction else {})
-    listed = [made] if result else []
-    return _encoder.encode({"data": data, ("predictions" if is_prediction else "annotations"): listed})
+    ids = {} if number is None else {"id": number}
+    listed = [ids | made] if result else []
+    return _encoder.encode({**ids, "data": data, ("predictions" if is_prediction else "annotations"): listed})
 
 
 def label_studio_result(image: LabeledImage, account: Conservation) -> list[dict[str, Any]]:
@@ -123,10 +128,10 @@ def write_label_studio(
 
     def pieces() -> Iterator[bytes]:
         before = b"["
-        for image in labels.images:
+        for number, image in enumerate(labels.images, 1):
             paths.append(image.path)
             url = url_of(image) if url_of else f"/data/local-files/?d=images/{image.path}"
-            yield before + label_studio_task(image, url, account=account)
+            yield before + label_studio_task(image, url, number=number, account=account)
             before = b",\n"
         yield b"]\n" if paths else b"[]\n"
 
@@ -274,7 +279,7 @@ def _choose_result(body: Mapping[str, Any], where: str, account: Conservation) -
 
 
 def _count_regions(one: Mapping[str, Any], where: str) -> list[Any]:
-    result = one.get("result") or []
+    result = [] if one.get("result") is None else one["result"]
     if not isinstance(result, list):
         raise CorruptError(f"{where}: the result of an annotation is a list")
     return result

@@ -86,7 +86,7 @@ def split_folders(labels: LabelSet) -> dict[str | None, str]:
 def yolo_data(labels: LabelSet, layout: YoloLayout) -> bytes:
     """Return `data.yaml`: the splits and the names of classes."""
     folders = split_folders(labels)
-    lines = ["path: ."]
+    lines: list[str] = []
     named = {split or UNSPLIT: f"images/{folder}".rstrip("/") for split, folder in folders.items()}
     if None in folders and not folders[None]:
         named = {"train": "images", "val": "images"}

@@ -33,6 +33,7 @@ __all__ = [
     "decode_image",
     "decode_numbers",
     "decode_rgb",
+    "difference_hash",
     "encode_palette_png",
     "encode_png",
     "image_size",
@@ -296,6 +297,16 @@ def decode_numbers(data: bytes | memoryview, name: str) -> Array:
             raise MediaDecodeError(f"{name} has colours of mode {image.mode}, and no numbers of classes")
         image.load()
         return np.asarray(image, dtype=np.uint8)
+
+
+def difference_hash(data: bytes | memoryview, name: str) -> int:
+    """Return 64 bits of brightness differences. Similar images have hashes that differ in few bits."""
+    import numpy as np
+
+    with _image_errors(name):
+        image = decode_image(data, name).convert("L").resize((9, 8))
+        pixels = np.asarray(image, dtype=np.int16)
+    return int.from_bytes(np.packbits(pixels[:, 1:] > pixels[:, :-1]).tobytes(), "big")
 
 
 def thumbnail_png(data: bytes | memoryview, name: str, edge: int = 256) -> bytes:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
-from warpdata.formats.parquet.footer import ColumnChunk, FileFooter, LeafColumn, parse_footer, split_schema
+from warpdata.formats.parquet.footer import (
+    ChunkStatistics,
+    ColumnChunk,
+    FileFooter,
+    LeafColumn,
+    parse_footer,
+    split_schema,
+)
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
@@ -196,17 +203,26 @@ class ShardLayout:
             statistics = chunks[leaves[0]].statistics if leaf is not None and leaf.is_flat else None
             if leaf is None or statistics is None:
                 continue
-            decode = self._decoder(name, leaf)
-            minimum, maximum = decode(statistics.minimum), decode(statistics.maximum)
-            is_known = minimum is not None and maximum is not None
-            out[name] = Bounds(
-                minimum=minimum if is_known else None,
-                maximum=maximum if is_known else None,
-                null_count=statistics.null_count,
-                row_count=row_count,
-                may_have_nan=leaf.physical_type in (_FLOAT, _DOUBLE) and name not in self._without_nan,
-            )
+            out[name] = self.decode_bounds(name, leaf, statistics, row_count)
         return out
+
+    def decode_bounds(self, name: str, leaf: LeafColumn, statistics: ChunkStatistics, row_count: int) -> Bounds:
+        """Return statistics of a flat column as filters compare them."""
+        decode = self._decoder(name, leaf)
+        minimum, maximum = decode(statistics.minimum), decode(statistics.maximum)
+        is_known = minimum is not None and maximum is not None
+        return Bounds(
+            minimum=minimum if is_known else None,
+            maximum=maximum if is_known else None,
+            null_count=statistics.null_count,
+            row_count=row_count,
+            may_have_nan=leaf.physical_type in (_FLOAT, _DOUBLE) and name not in self._without_nan,
+        )
+
+    def flat_leaf(self, name: str) -> int | None:
+        """Return the leaf column of a flat column; None for another, or for one that the file does not have."""
+        leaves = self._leaves.get(name, range(0))
+        return leaves[0] if len(leaves) == 1 and self.footer.leaves[leaves[0]].is_flat else None
 
     def small_dictionaries(self, group: int, columns: Sequence[str]) -> list[str]:
         """Return the text columns with few distinct values, which are cheaper to read and filter as dictionaries."""

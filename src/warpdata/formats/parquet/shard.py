@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.extension_types import plain_rows
+from warpdata.formats.parquet.group_pruner import GroupPruner
 from warpdata.formats.parquet.layout import RowGroup, ShardLayout, open_layout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.page_reader import GroupRows, PageReader
@@ -24,13 +25,15 @@ from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.arrow_buffers import as_arrow, check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
-from warpdata.query import Bounds
+from warpdata.query import Bounds, Predicate
 from warpdata.repository.manifest import Shard
 from warpdata.storage import REPAIR_HINT, ByteRange, Reader, read_verified, retry_corrupt
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 
 __all__ = ["SMALL_SHARD_BYTES", "DecodeOptions", "ShardFile", "ShardOpener", "open_shard"]
 
@@ -240,6 +243,26 @@ class ShardFile:
             if pa.types.is_dictionary(found.type) and found.type != declared:
                 rows = rows.set_column(position, name, found.cast(declared))
         return rows
+
+    def rules_out(self, group: int, predicate: Predicate) -> bool:
+        """Return True if bloom filters of the file prove that no row of the row group matches."""
+        return self._pruner.rules_out(group, predicate)
+
+    def candidates(self, group: int, predicate: Predicate) -> NDArray[np.int64] | None:
+        """Return the rows of a row group in pages that may have a match; None if the page index does not help."""
+        return self._pruner.candidates(group, predicate)
+
+    @cached_property
+    def _pruner(self) -> GroupPruner:
+        return GroupPruner(self.shard.hash, self.layout, self._read_parts, is_local=self.is_local or bool(self._whole))
+
+    def _read_parts(self, spans: Sequence[ByteRange]) -> Sequence[bytes | memoryview]:
+        if self._whole is not None:
+            return [self._whole[span.start : span.end] for span in spans]
+        mapped = self._map_local_file() if self.is_local else None
+        if mapped is not None:
+            return [mapped.data[span.start : span.end] for span in spans]
+        return self._reader.read_ranges(blob_key(self.shard.hash), spans)
 
     def decode_in_parts(
         self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int

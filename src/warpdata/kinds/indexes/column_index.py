@@ -98,7 +98,9 @@ class ColumnIndex:
 
         def look_up(opened: _OpenSegment) -> LeafRows | None:
             found = self._guard(opened, partial(_look_up, opened.segment, leaf))
-            return None if found is None else LeafRows(*map(opened.rows.to_table, found), opened.rows.covered)
+            if found is None:
+                return None
+            return LeafRows(opened.rows.to_table(found[0]), opened.rows.to_table(found[1]), opened.rows.covered)
 
         parts = [part for part in IO_POOL.map_all(look_up, list(self._segments)) if part is not None]
         covered = unite([part.covered for part in parts])

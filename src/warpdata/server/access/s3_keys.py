@@ -117,12 +117,12 @@ class S3KeyRing:
         with self.service.database.read() as db:
             row = db.get(S3KeyRow, access_key)
             user = None if row is None else db.get(UserRow, row.user_id)
-        if row is None or user is None or not user.is_active or not _is_live(row, self.service.now()):
-            return None
+            if row is None or user is None or not user.is_active or not _is_live(row, self.service.now()):
+                return None
+            roles = load_roles(db, user.id, is_admin=user.is_admin)
         master = _master_key(self.service)
         if row.master != _fingerprint(master):
             return None  # made with a master key that was replaced
-        roles = load_roles(self.service.database, user.id, is_admin=user.is_admin)
         principal = Principal(user.id, user.name, roles, token_id=row.access_key, ip=ip)
         grant = S3Grant(KeyRight(row.right), row.workspace or None, row.dataset or None, row.ref or None)
         return KnownKey(access_key, derive_secret(master, access_key), grant, user.name, ip, _allows(principal))

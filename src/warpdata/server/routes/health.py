@@ -21,14 +21,12 @@ from warpdata.server.access import (
     record,
     redeem_sign_in_code,
 )
-from warpdata.server.caller import Caller, ServiceOf, client_ip, cookie_name
+from warpdata.server.caller import Caller, ServiceOf, client_ip, set_sign_in_cookie
 from warpdata.server.routes.parameters import Answer
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["service"])
-
-_SIGN_IN_S = 14 * 24 * 3600
 
 
 class HealthView(Answer):
@@ -74,8 +72,5 @@ def sign_in(request: Request, service: ServiceOf, code: Annotated[str, Query(max
     with service.database.write() as db:
         record(service, db, actor, AuditEntry("sign-in", f"user {user.name}"))
     answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})
-    name = cookie_name(service)
-    answer.set_cookie(
-        name, secret, max_age=_SIGN_IN_S, httponly=True, samesite="lax", secure=name.startswith("__Host-"), path="/"
-    )
+    set_sign_in_cookie(answer, service, secret)
     return answer

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-from warpdata.collections import HEAD, Inbox, InboxFile
+from warpdata.collections import HEAD, InboxFile, InboxFiles
 from warpdata.errors import BadInputError, NotFoundError
 from warpdata.kinds.artifacts import Artifact, Member
 from warpdata.limits import MEMBER_CHUNK_BYTES
@@ -106,7 +106,7 @@ class BucketFiles:
         return GatewayObject(name, found.size_bytes, found.sha256, version.time, read, found.sha256, pinned)
 
     def _received(self, version: GatewayVersion, name: str) -> GatewayObject | None:
-        entry = Inbox(self.session, version.id).find(version.ref, name)
+        entry = InboxFiles(self.session, version.id).find(version.ref, name)
         if entry is None:
             return None
         content = entry.content()
@@ -167,7 +167,7 @@ class BucketView:
             found: dict[str, Callable[[], KeyTree]] = {}
             for name in virtual.folders(version):
                 found[name] = lambda name=name: _HeldKeys(virtual.folder(version, name), version)  # type: ignore[misc]
-            inbox = _ReceivedKeys(Inbox(files.session, dataset_id), ref)
+            inbox = _ReceivedKeys(InboxFiles(files.session, dataset_id), ref)
             if version.is_collection and inbox.inbox.files(ref):
                 found[INBOX] = lambda: inbox
             for name in version.artifacts:
@@ -271,7 +271,7 @@ class _HeldKeys:
 class _ReceivedKeys:
     """The files of an inbox, each at its newest entry."""
 
-    inbox: Inbox
+    inbox: InboxFiles
     ref: str
 
     def walk(self, base: str, window: KeyWindow) -> Iterator[ListedKey | CommonPrefix]:

@@ -1,7 +1,8 @@
 """Pages of keys: prefixes, delimiters, and where the next page begins.
 
 A key tree yields keys in the order of their bytes from any position, so the cost of a page
-does not depend on where it begins. Strings are compared by code points, which is the order of UTF-8 bytes. Implements "Listing" of
+does not depend on where it begins. Strings are compared by code points, which is the order of UTF-8 bytes.
+Implements "Listing" of
 docs/specs/gateway.md.
 """
 

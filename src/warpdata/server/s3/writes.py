@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from warpdata.collections import FILES, HEAD, Collection, Inbox, InboxSource, is_collection
+from warpdata.collections import FILES, HEAD, Collection, InboxFiles, InboxSource, is_collection
 from warpdata.errors import AlreadyExistsError, BadInputError, NotFoundError
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.server.s3.chunked import BodyRules, decode_body
@@ -80,7 +80,7 @@ class UploadHandler:
         return S3Answer(200, {"etag": f'"{sha256_hex(content)}"'})
 
     def _receive_label(self, signed: Signed, version: GatewayVersion, name: str, content: bytes) -> None:
-        inbox = Inbox(self.files.session, version.id)
+        inbox = InboxFiles(self.files.session, version.id)
         if _is_create_only(signed) and inbox.find(version.ref, name) is not None:
             raise S3Error("PreconditionFailed", f"there is a file {name!r} in the inbox already")
         source = InboxSource(signed.key.author, signed.key.access_key, signed.credential.time, _nonce(signed))
