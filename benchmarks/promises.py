@@ -49,6 +49,7 @@ SCENARIOS = (
     "search.scalar",
     "search.vectors",
     "search.remote",
+    "service.gateway",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -186,6 +187,13 @@ PROMISES = (
         "tables.commit",
         "Appending one shard to 100,000 writes a small part of the shard list.",
         Target("≤", 0.05, "bytes"),
+    ),
+    Promise("gateway-reads", "service.gateway", "Serving images by S3.", Target("≥", 0.5), "SeaweedFS"),
+    Promise(
+        "gateway-listing",
+        "service.gateway",
+        "Listing 100,000 keys in pages, in seconds.",
+        _absolute(2, "s"),
     ),
     Promise("append-time", "living.appends", "Appending rows one by one.", Target("≥", 0.67), "LanceDB"),
     Promise(
