@@ -1,8 +1,9 @@
-"""Nearest vectors at four selectivities, beside Lance, plain faiss in memory and hnswlib, at a recall of 95 %.
+"""Nearest vectors at four selectivities, beside Lance, plain faiss, hnswlib and DuckDB, at a recall of 95 %.
 
 The clock runs from a query to the numbers of the rows. All sides keep their index open, and all get the same filters:
 a bound on a column that has no order. faiss gets the rows that the filter keeps for nothing; the others evaluate it.
-Peers read the fewest lists of a series of powers of two that reach the recall on other queries.
+faiss, hnswlib and DuckDB hold all vectors in memory; DuckDB compares all of them. Other peers read the fewest lists of
+a series of powers of two that reach the recall on other queries.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from warpdata.settings import load_settings
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["run"]
+__all__ = ["DATASET", "SELECTIVITIES", "K", "Vectors", "build_lance", "find_fewest", "run", "search_lance"]
 
-_NAME, _SIZE, _LATENT = "bench/vectors", 128, 16
-_K, _RECALL = 10, 0.95
+DATASET = "bench/vectors"
+K = 10
+SELECTIVITIES = (1.0, 0.1, 0.01, 0.001)
+_SIZE, _LATENT = 128, 16
+_RECALL = 0.95
 _QUERIES = 20
-_SELECTIVITIES = (1.0, 0.1, 0.01, 0.001)
 _NOTE = (
     "Recall of ours: {recalls}, from all rows to one in a thousand. Index: {size}. Build, seconds: {builds}. "
     "Peers that do not reach a recall of 95 %, or are not installed, are left out."
@@ -38,11 +42,35 @@ Search = Callable[["NDArray[np.float32]", float], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class _Data:
+class Vectors:
     vectors: NDArray[np.float32]
     queries: NDArray[np.float32]
     keys: NDArray[np.float64]
     """Numbers from 0 to 1. A filter keeps those below its selectivity."""
+
+    @staticmethod
+    def make(count: int) -> Vectors:
+        """Draw vectors of length 1, and queries from the same clusters."""
+        import numpy as np
+
+        random = np.random.default_rng(7)
+        plane = random.standard_normal((_LATENT, _SIZE)).astype(np.float32)
+        centres = random.standard_normal((max(count // 1000, 4), _LATENT)).astype(np.float32)
+
+        def draw(rows: int) -> NDArray[np.float32]:
+            near = centres[random.integers(0, len(centres), rows)] + 0.7 * random.standard_normal((rows, _LATENT))
+            vectors = (near @ plane + 0.3 * random.standard_normal((rows, _SIZE))).astype(np.float32)
+            out: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            return out
+
+        parts = [draw(min(50_000, count - start)) for start in range(0, count, 50_000)]
+        return Vectors(np.concatenate(parts), draw(2 * _QUERIES), random.random(count))
+
+    def table(self) -> pa.Table:
+        import pyarrow as pa
+
+        column = pa.FixedSizeListArray.from_arrays(pa.array(self.vectors.reshape(-1)), _SIZE)
+        return pa.table({"key": self.keys, "emb": column})
 
     def kept(self, selectivity: float) -> NDArray[np.int64]:
         import numpy as np
@@ -56,19 +84,19 @@ class _Data:
         kept, found = self.kept(selectivity), 0
         vectors = self.vectors[kept]
         for query in self.queries[_QUERIES:]:
-            best = kept[np.argsort(-(vectors @ query), kind="stable")[:_K]]
+            best = kept[np.argsort(-(vectors @ query), kind="stable")[:K]]
             found += len(set(best.tolist()) & set(map(int, search(query, selectivity))))
-        return found / (_K * (len(self.queries) - _QUERIES))
+        return found / (K * (len(self.queries) - _QUERIES))
 
 
 def run(options: RunOptions) -> Outcome:
-    data = _make(20_000 if options.is_smoke else 1_000_000)
+    data = Vectors.make(20_000 if options.is_smoke else 1_000_000)
     builds: dict[str, float] = {}
     started = time.perf_counter()
     ours = _build_ours(data)
     builds["ours"] = time.perf_counter() - started
     peers: dict[str, Callable[[float], Search | None]] = {}
-    builders = {"faiss": _build_faiss, "hnswlib": _build_hnswlib}
+    builders = {"faiss": _build_faiss, "hnswlib": _build_hnswlib, "DuckDB": _build_duckdb}
     if not options.is_smoke:  # its build takes a minute, however small the data
         builders["Lance"] = _build_lance
     for name, build in builders.items():
@@ -80,7 +108,7 @@ def run(options: RunOptions) -> Outcome:
         builds[name] = time.perf_counter() - started
     comparisons: dict[str, Mapping[str, Arm]] = {}
     recalls = []
-    for selectivity in _SELECTIVITIES:
+    for selectivity in SELECTIVITIES:
         search = _ours(ours)
         recalls.append(data.recall(search, selectivity))
         found = {name: make(selectivity) for name, make in peers.items()}
@@ -114,7 +142,7 @@ def run(options: RunOptions) -> Outcome:
     scratch("vectors-lance")
     return Outcome(
         title="Nearest vectors under filters",
-        method=f"{len(data.vectors):,} vectors of {_SIZE} numbers near a surface of {_LATENT} dimensions; k = {_K}.",
+        method=f"{len(data.vectors):,} vectors of {_SIZE} numbers near a surface of {_LATENT} dimensions; k = {K}.",
         measurements=measurements,
         notes=[
             _NOTE.format(
@@ -126,79 +154,64 @@ def run(options: RunOptions) -> Outcome:
     )
 
 
-def _make(count: int) -> _Data:
-    import numpy as np
-
-    random = np.random.default_rng(7)
-    plane = random.standard_normal((_LATENT, _SIZE)).astype(np.float32)
-    centres = random.standard_normal((max(count // 1000, 4), _LATENT)).astype(np.float32)
-
-    def draw(rows: int) -> NDArray[np.float32]:
-        near = centres[random.integers(0, len(centres), rows)] + 0.7 * random.standard_normal((rows, _LATENT))
-        vectors = (near @ plane + 0.3 * random.standard_normal((rows, _SIZE))).astype(np.float32)
-        out: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return out
-
-    parts = [draw(min(50_000, count - start)) for start in range(0, count, 50_000)]
-    return _Data(np.concatenate(parts), draw(2 * _QUERIES), random.random(count))
-
-
-def _table(data: _Data) -> Any:
-    import pyarrow as pa
-
-    column = pa.FixedSizeListArray.from_arrays(pa.array(data.vectors.reshape(-1)), _SIZE)
-    return pa.table({"key": data.keys, "emb": column})
-
-
-def _build_ours(data: _Data) -> Dataset:
+def _build_ours(data: Vectors) -> Dataset:
     store, settings = scratch("vectors-store").as_uri(), load_settings()
-    DatasetBuilder(_NAME, store, settings=settings).add_table("main", _table(data)).publish()
-    opened = dataset(_NAME, store=store, settings=settings).create_index("main", "emb", kind="ivf")
+    DatasetBuilder(DATASET, store, settings=settings).add_table("main", data.table()).publish()
+    opened = dataset(DATASET, store=store, settings=settings).create_index("main", "emb", kind="ivf")
     return opened.create_index("main", "key", kind="btree")
 
 
 def _ours(opened: Dataset) -> Search:
     def search(query: NDArray[np.float32], selectivity: float) -> Sequence[int]:
         where = None if selectivity == 1 else f"key < {selectivity}"
-        found: list[int] = opened.search(near=("emb", query), k=_K, filter=where, columns=[]).row_numbers.tolist()
+        found: list[int] = opened.search(near=("emb", query), k=K, filter=where, columns=[]).row_numbers.tolist()
         return found
 
     return search
 
 
-def _fewest(data: _Data, selectivity: float, make: Callable[[int], Search]) -> Search | None:
+def find_fewest(data: Vectors, selectivity: float, make: Callable[[int], Search]) -> int | None:
+    """Return the fewest probes with which a search reaches the recall."""
+    powers = (2**power for power in range(1, 11))
+    return next((probes for probes in powers if data.recall(make(probes), selectivity) >= _RECALL), None)
+
+
+def _fewest(data: Vectors, selectivity: float, make: Callable[[int], Search]) -> Search | None:
     """Return the search with the fewest probes that reaches the recall."""
-    for probes in (2**power for power in range(1, 11)):
-        search = make(probes)
-        if data.recall(search, selectivity) >= _RECALL:
-            return search
-    return None
+    probes = find_fewest(data, selectivity, make)
+    return None if probes is None else make(probes)
 
 
-def _build_lance(data: _Data) -> Callable[[float], Search | None]:
+def build_lance(data: Vectors, target: str, options: dict[str, str] | None = None) -> Any:
+    """Write the rows with indexes of vectors and of keys. `ImportError` if Lance is not installed."""
     import lance  # type: ignore[import-not-found, unused-ignore]
 
-    target = str(scratch("vectors-lance") / "rows.lance")
-    opened = lance.write_dataset(_table(data), target)
+    opened = lance.write_dataset(data.table(), target, storage_options=options)
     lists = round(len(data.vectors) ** 0.5)
     opened.create_index("emb", "IVF_PQ", metric="cosine", num_partitions=lists, num_sub_vectors=_SIZE // 4)
     opened.create_scalar_index("key", "BTREE")
-    opened = lance.dataset(target)
-
-    def make(probes: int) -> Search:
-        def search(query: NDArray[np.float32], selectivity: float) -> Sequence[int]:
-            near = {"column": "emb", "q": query, "k": _K, "nprobes": probes, "refine_factor": 4}
-            where = None if selectivity == 1 else f"key < {selectivity}"
-            rows = opened.to_table(columns=[], with_row_id=True, nearest=near, filter=where, prefilter=True)
-            found: list[int] = rows["_rowid"].to_pylist()
-            return found
-
-        return search
-
-    return lambda selectivity: _fewest(data, selectivity, make)
+    return lance.dataset(target, storage_options=options)
 
 
-def _build_faiss(data: _Data) -> Callable[[float], Search | None]:
+def search_lance(opened: Any, probes: int) -> Search:
+    """Return the search of a dataset of `build_lance`."""
+
+    def search(query: NDArray[np.float32], selectivity: float) -> Sequence[int]:
+        near = {"column": "emb", "q": query, "k": K, "nprobes": probes, "refine_factor": 4}
+        where = None if selectivity == 1 else f"key < {selectivity}"
+        rows = opened.to_table(columns=[], with_row_id=True, nearest=near, filter=where, prefilter=True)
+        found: list[int] = rows["_rowid"].to_pylist()
+        return found
+
+    return search
+
+
+def _build_lance(data: Vectors) -> Callable[[float], Search | None]:
+    opened = build_lance(data, str(scratch("vectors-lance") / "rows.lance"))
+    return lambda selectivity: _fewest(data, selectivity, lambda probes: search_lance(opened, probes))
+
+
+def _build_faiss(data: Vectors) -> Callable[[float], Search | None]:
     import importlib
 
     import numpy as np
@@ -220,7 +233,7 @@ def _build_faiss(data: _Data) -> Callable[[float], Search | None]:
             parameters = faiss.SearchParametersIVF(nprobe=probes, sel=selector)
 
             def search(query: NDArray[np.float32], _selectivity: float) -> Sequence[int]:
-                found: list[int] = index.search(query[None], _K, params=parameters)[1][0].tolist()
+                found: list[int] = index.search(query[None], K, params=parameters)[1][0].tolist()
                 return found
 
             return search
@@ -230,7 +243,24 @@ def _build_faiss(data: _Data) -> Callable[[float], Search | None]:
     return make_at
 
 
-def _build_hnswlib(data: _Data) -> Callable[[float], Search | None]:
+def _build_duckdb(data: Vectors) -> Callable[[float], Search | None]:
+    """Load the rows into a table of DuckDB, which compares all that a filter keeps."""
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.from_arrow(data.table()).create("vectors")
+
+    def search(query: NDArray[np.float32], selectivity: float) -> Sequence[int]:
+        text = (
+            f"SELECT rowid FROM vectors WHERE key < {selectivity} "
+            f"ORDER BY array_cosine_distance(emb, ?::FLOAT[{_SIZE}]) LIMIT {K}"
+        )
+        return [row[0] for row in connection.execute(text, [query.tolist()]).fetchall()]
+
+    return lambda _: search
+
+
+def _build_hnswlib(data: Vectors) -> Callable[[float], Search | None]:
     import hnswlib  # type: ignore[import-not-found, unused-ignore]
 
     index = hnswlib.Index("ip", _SIZE)
@@ -243,8 +273,8 @@ def _build_hnswlib(data: _Data) -> Callable[[float], Search | None]:
 
         def make(breadth: int) -> Search:
             def search(query: NDArray[np.float32], _selectivity: float) -> Sequence[int]:
-                index.set_ef(max(breadth, _K))
-                found: list[int] = index.knn_query(query[None], _K, num_threads=1)[0][0].tolist()
+                index.set_ef(max(breadth, K))
+                found: list[int] = index.knn_query(query[None], K, num_threads=1)[0][0].tolist()
                 return found
 
             return search
@@ -254,7 +284,7 @@ def _build_hnswlib(data: _Data) -> Callable[[float], Search | None]:
     return make_at
 
 
-def _asking(search: Search, data: _Data, selectivity: float) -> Arm:
+def _asking(search: Search, data: Vectors, selectivity: float) -> Arm:
     """Ask for another vector in each round. All arms ask for the same ones in the same order."""
     numbers: Iterator[int] = itertools.count()
 

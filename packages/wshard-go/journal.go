@@ -244,7 +244,7 @@ func parseBegin(payload []byte) (*journal, error) {
 	return j, nil
 }
 
-// isUnstarted reports whether the file is empty or ends within a first record, so that it never held a step.
+// isUnstarted reports whether the file has no byte after a first record, so that it never held a step.
 func isUnstarted(file *os.File) (bool, error) {
 	size, err := fileSize(file)
 	if err != nil {
@@ -258,7 +258,7 @@ func isUnstarted(file *os.File) (bool, error) {
 		return strings.HasPrefix(journalMagic, string(raw[:min(size, len(journalMagic))])), nil
 	}
 	head, isValid := parseRecord(raw)
-	return isValid && head.kind == recordBegin && size < recordBytes+head.payload, nil
+	return isValid && head.kind == recordBegin && size <= recordBytes+head.payload, nil
 }
 
 // hasLaterRecord reports whether a valid header follows the bytes that could not be read: flushed steps behind the

@@ -126,6 +126,9 @@ class ErrorKind(StrEnum):
     VERSION_BROKEN = "version_broken"
     INDEX_NOT_FOUND = "index_not_found"
     NEW_COLUMN = "new_column"
+    SHARED_BYTES = "shared_bytes"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    ADDRESS_REFUSED = "address_refused"
     UNLISTED_LOSS = "unlisted_loss"
     STALE_LABEL = "stale_label"
 

@@ -57,6 +57,7 @@ MAX_SIGNED_URL_S = 7 * 24 * 3600
 
 # Tables
 MAX_FOOTER_BYTES = 256 * MIB
+MAX_BLOOM_FILTER_BYTES = 16 * MIB
 MAX_FILTER_LENGTH = 64 * KIB
 MAX_FILTER_DEPTH = 64
 MAX_FILTER_JSON_BYTES = 64 * MIB
@@ -94,6 +95,8 @@ MAX_INDEX_PAGE_BYTES = 4 * MIB
 
 # Media
 MAX_IMAGE_PIXELS = 178_956_970
+MAX_THUMBNAIL_PIXELS = 100_000_000
+MAX_THUMBNAIL_FILE_BYTES = 64 * MIB
 MAX_AUDIO_SAMPLES = 2**29
 MAX_AUDIO_CHUNKS = 10_000
 MAX_UNTAGGED_MP3_BYTES = 256 * MIB
@@ -116,6 +119,21 @@ MAX_RETURNED_LABEL_BYTES = 64 * MIB
 MAX_TRAINING_TEXT_LENGTH = 256
 MAX_PURGED_PATHS = 256
 """Paths that have the content of one purge."""
+
+# S3 gateway (docs/specs/gateway.md)
+MAX_HTTP_HEAD_BYTES = 64 * KIB
+"""The request line and the headers of a request to the service."""
+MAX_S3_KEY_BYTES = 8 * KIB
+MAX_S3_KEY_DAYS = 3660
+MAX_S3_QUERY_BYTES = 16 * KIB
+MAX_S3_QUERY_PAIRS = 100
+MAX_S3_CHUNK_HEADER_BYTES = 1 * KIB
+MAX_S3_TRAILER_BYTES = 8 * KIB
+MAX_S3_BODY_BYTES = 64 * MIB
+"""One upload, before it is decoded. Larger files come by `warp publish` and the uploads of the service."""
+MAX_INBOX_BODY_BYTES = 8 * MIB
+MAX_INBOX_NAME_LENGTH = 512
+MAX_VIRTUAL_FILE_BYTES = 1 * GIB
 
 # Streams (docs/specs/streaming.md)
 MAX_SHUFFLE_BLOCKS = 2**24
@@ -176,3 +194,21 @@ MAX_SAMPLE_SUFFIXES = 1024
 """Columns that the names of WebDataset members make."""
 MAX_FOREIGN_SHARD_BYTES = 4 * GIB
 """One decompressed shard of MDS or chunk of LitData. Both address bytes by 32 bits."""
+
+# The service (docs/reference/api.md)
+MAX_BODY_BYTES = 1 * MIB
+MAX_FILE_BYTES = 64 * MIB
+"""One file, archive or change that is sent in one request."""
+MAX_PARTIAL_BYTES = 1024 * GIB
+"""One file that is sent in parts."""
+MAX_UPLOAD_FILES = 10_000
+MAX_WEBHOOKS = 50
+MAX_SCHEDULES = 100
+MAX_FETCHED_BYTES = 16 * GIB
+"""What an import loads from one address."""
+MAX_ARCHIVE_ENTRIES = 1_000_000
+MAX_ARCHIVE_RATIO = 100
+"""Unpacked bytes for each byte of an archive."""
+MAX_UNPACKED_BYTES = 256 * GIB
+MAX_SEARCH_BODY_BYTES = 16 * MIB
+"""A search with an example image."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from warpdata.errors import BadInputError
 from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.arguments import check_arguments, check_fields
+from warpdata.primitives.launcher import library_rank
 from warpdata.primitives.parallel import (
     MAX_CONCURRENCY,
     MAX_READ_MEMORY_BYTES,
@@ -26,10 +27,14 @@ __all__ = [
     "S3Settings",
     "Settings",
     "apply_budgets",
+    "child_environment",
     "database_url",
     "detect_rank",
+    "gateway_key",
+    "label_studio_key",
     "load_settings",
     "local_world_size",
+    "oidc_secret",
     "peer_token",
     "provider_variables",
 ]
@@ -101,6 +106,8 @@ class Settings:
     """The token for a service, sent to the address of the store and nowhere else."""
     tokens_file: Path | None = None
     """The file in which `warp login` keeps tokens by address."""
+    s3_master_key: str | None = field(default=None, repr=False)
+    """The secret of a service from which the secrets of its S3 keys follow."""
     s3: S3Settings = S3Settings()
 
     def __post_init__(self) -> None:
@@ -147,6 +154,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
         token=env.get("WARP_TOKEN") or None,
         tokens_file=Path(env.get("WARP_TOKENS_FILE") or Path(platformdirs.user_config_dir("warpdata"), "tokens.json")),
+        s3_master_key=env.get("WARP_S3_MASTER_KEY") or None,
         s3=_load_s3(env),
     )
 
@@ -185,13 +193,49 @@ def database_url(environ: Mapping[str, str] | None = None) -> str:
     return env.get("WARP_DATABASE") or f"sqlite:///{default}"
 
 
+def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("WARP_OIDC_SECRET") or None
+
+
+def child_environment(added: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for a process that this one starts, with some variables more."""
+    return {**(os.environ if environ is None else environ), **added}
+
+
+def label_studio_key(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return LABEL_STUDIO_API_KEY, the token of a user of Label Studio; None if it is not set."""
+    env = os.environ if environ is None else environ
+    return env.get("LABEL_STUDIO_API_KEY") or None
+
+
+def gateway_key(environ: Mapping[str, str] | None = None) -> tuple[str, str] | None:
+    """Return the access key and the secret of `warp gateway`; None if WARP_GATEWAY_ACCESS_KEY is not set."""
+    env = os.environ if environ is None else environ
+    access_key, secret = env.get("WARP_GATEWAY_ACCESS_KEY"), env.get("WARP_GATEWAY_SECRET_KEY")
+    if not access_key and not secret:
+        return None
+    if not access_key or not secret:
+        missing = "WARP_GATEWAY_SECRET_KEY" if access_key else "WARP_GATEWAY_ACCESS_KEY"
+        raise BadInputError(f"{missing} is not set", hint="Set both, or none for a key that is made at the start.")
+    return access_key, secret
+
+
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
     """Return `(rank, world_size)` as the launcher set them, or `(0, 1)` without a launcher.
 
-    Supports torchrun, SLURM, Open MPI and PMI, in this order. A rank above 0 without its world size is an
-    error, and so is half of RANK and WORLD_SIZE. SLURM sets rank 0 alone in a job without tasks.
+    A library that has set up a group of processes knows best: torch.distributed, Ray Train or JAX. Else the environment
+    tells, and with `environ` only that: torchrun and Accelerate, Lightning on one machine, SLURM, Open MPI and PMI, in
+    this order. A rank above 0 without its world size is an error, and so is half of RANK and WORLD_SIZE. SLURM sets
+    rank 0 alone in a job without tasks.
     """
+    found = library_rank() if environ is None else None
+    if found is not None:
+        return found
     env = os.environ if environ is None else environ
+    if "RANK" not in env and "WORLD_SIZE" in env and env.get("NODE_RANK") == "0" and "LOCAL_RANK" in env:
+        env = {**env, "RANK": env["LOCAL_RANK"]}  # Lightning names no rank; on the first machine it is the local one
     for rank_name, world_name in _RANK_VARIABLES:
         rank, world = env.get(rank_name), env.get(world_name)
         if rank is None or world is None:

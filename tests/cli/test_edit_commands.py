@@ -113,6 +113,17 @@ def test_delete_shows_rows_and_asks(version: str) -> None:
     assert run("delete", ID, "--table", "nope", "--where", "id = 1", "--yes").exit_code == 3
 
 
+def test_an_address_may_name_the_branch(version: str) -> None:
+    wd.dataset(ID).branch("dev")
+    done = ask("delete", f"{ID}@dev", "--where", "id = 2", "--yes")
+    assert (done["dataset_id"], done["branch"]) == (ID, "dev")
+    assert [row["id"] for row in rows(f"{ID}@dev")] == [1, 3, 4]
+    assert head() == (version, 1)
+    label = run("delete", f"{ID}@v1", "--where", "id = 2", "--yes")
+    assert (label.exit_code, "no branch 'v1'" in label.stderr) == (3, True)
+    assert run("delete", f"{ID}@dev", "--branch", "other", "--where", "id = 3", "--yes").exit_code == 2
+
+
 def test_update_tells_constants_from_expressions(version: str) -> None:
     done = ask("update", ID, "--where", "id = 1", "--set", "label=score*2", "--set-expr", "score=score * 2 + id")
     assert done["updated"] == {"main": 1}

@@ -139,6 +139,9 @@ def test_repair_uploads_corrupt_blobs_again(store: Writer) -> None:
         flip(store, blob_key(blob.hash), 100)
     replace(link(store, seed=6), 0)
     assert wd.verify(dataset).problems
+    with pytest.raises(CorruptError) as raised:
+        numbers(link(store))
+    assert "--repair" in str(raised.value.hint), "a publish without it keeps blobs of the right size"
     from tests.faults.scenes import rows
 
     builder = wd.DatasetBuilder("a/b", link(store, seed=7)).add_table("main", rows(0)).add_table("other", rows(1000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 import warpdata as wd
 from tests.indexing.scenes import INDEXED, History, connect, head, random_filter, random_rows, without_indexes
 from warpdata.errors import SchemaMismatchError
+from warpdata.kinds.indexes import OpenedIndex
+from warpdata.repository.manifest import Shard
 
 
 @pytest.fixture(autouse=True)
@@ -142,3 +145,19 @@ def test_limits_ranks_streams_and_restricted_tables_agree() -> None:
     assert streamed == slow._with(filters=()).filter("i = 3").select("n").to_arrow()["n"].to_pylist()
     assert fast[0] == slow[0]
     assert len(fast) == slow.count()
+
+
+def test_an_index_is_opened_with_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All requests but those for rows of the index are in flight together."""
+    session = connect()
+    wd.DatasetBuilder("a/b", session).add_table("main", random_rows(random.Random(5), 0, 500)).publish()
+    head(session).create_index("main", "i", kind="btree")
+    opened: list[object] = []
+    load = OpenedIndex.load
+
+    def record(self: OpenedIndex, open_segment: Callable[[Shard], object]) -> None:
+        load(self, lambda shard: opened.append(open_segment(shard)))
+
+    monkeypatch.setattr(OpenedIndex, "load", record)
+    assert head(session).table().filter("i = 3").explain().undecided_rows == 0
+    assert len(opened) == 1, "the footer was read with the directory"

@@ -1,18 +1,10 @@
-"""If this fails, threads wait for each other without need, or a process that was forked waits for ever."""
+"""If this fails, threads wait for each other without need."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-
-import warpdata as wd
 from warpdata.primitives.cached_property import cached_property
 
 
@@ -61,49 +53,3 @@ def test_threads_that_meet_get_the_same() -> None:
     if sys.version_info < (3, 12):
         assert len(set(map(id, found))) == 1
     assert one.value in found
-
-
-_FORKS = """
-import os, sys, threading, time
-import warpdata as wd
-
-def count():
-    return wd.dataset("a/b", store=sys.argv[1]).table().filter("word = 'w3'").to_arrow().num_rows
-
-assert count() == 4000  # so that nothing is left to be imported
-done = False
-def go_on():
-    while not done:
-        assert count() == 4000
-
-threads = [threading.Thread(target=go_on) for _ in range(3)]
-for thread in threads:
-    thread.start()
-for _ in range(12):
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if count() == 4000 else 1)
-    ends = time.monotonic() + 20
-    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > ends:
-            os.kill(child, 9)
-            os._exit(9)
-        time.sleep(0.01)
-    if ended[1]:
-        os._exit(1)
-done = True
-for thread in threads:
-    thread.join()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
-def test_a_process_may_be_forked_while_others_scan(tmp_path: Path) -> None:
-    """Forking with threads is unsafe, but loaders of torch do it."""
-    path, store = tmp_path / "rows.parquet", (tmp_path / "store").as_uri()
-    pq.write_table(pa.table({"word": [f"w{n % 5}" for n in range(20_000)]}), path, row_group_size=1000)
-    wd.DatasetBuilder("a/b", store).add_table("main", path).publish()
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _FORKS, store], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ran.returncode == 0, ran.stderr

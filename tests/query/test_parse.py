@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
 
-from tests.query.expressions import SCHEMA
+from tests.query.expressions import EXPRESSIONS, SCHEMA
 from warpdata.errors import BadInputError, ColumnNotFoundError
-from warpdata.query import parse_filter
+from warpdata.query import parse, parse_filter
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,15 @@ def test_a_filter_cannot_read_files(tmp_path: Path) -> None:
     for expression in (f"s IN (SELECT content FROM read_text('{secret}'))", f"s = (FROM read_text('{secret}'))"):
         with pytest.raises(BadInputError):
             parse_filter(expression, SCHEMA)
+
+
+@given(text=EXPRESSIONS)
+def test_a_filter_whose_types_are_not_checked_passes_the_check(text: str) -> None:
+    found = parse_filter(text, SCHEMA)
+    if parse._is_plain(found.predicate):
+        parse._check_types(found, SCHEMA, is_boolean=True)
+
+
+def test_most_filters_need_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "_check_types", lambda *_, **__: pytest.fail("checked"))
+    parse_filter("s = 'not asked before' AND i BETWEEN 3 AND 4 OR NOT f IN (1.5, 2.5) AND d < '1970-01-01'", SCHEMA)

@@ -26,14 +26,16 @@ from warpdata.server import (
     set_role,
 )
 from warpdata.server.database import AuditRow
+from warpdata.server.jobs import JobWorker
 
 API = "/api/v1"
 PETS = f"{API}/datasets/acme/pets"
 CHANGE = {"X-Warp-Request": "1"}
 PUBLIC = {"/healthz", "/readyz", "/api/v1/files/{signed}/{filename}"}
 OWN = {"/api/v1/session", "/api/v1/tokens", "/api/v1/datasets", "/api/v1/workspaces", "/api/v1/jobs", "/api/v1/sql"}
-OWN |= {"/api/v1/objects"}
+OWN |= {"/api/v1/objects", "/api/v1/schedules", "/api/v1/s3-keys"}
 """Routes without the id of a thing: they answer with what belongs to the caller."""
+IDS = ("upload_id", "partial_id", "webhook_id", "delivery_id", "schedule_id", "job_id")
 
 
 def operations(client: TestClient) -> list[tuple[str, str]]:
@@ -41,65 +43,111 @@ def operations(client: TestClient) -> list[tuple[str, str]]:
     return [(method, path) for path, methods in document["paths"].items() for method in methods]
 
 
-def ask(client: TestClient, method: str, path: str, upload: str, job: str) -> int:
+BODIES: tuple[tuple[tuple[str, ...], dict[str, object]], ...] = (
+    (("/labels", "/branches", "/versions"), {"name": "x"}),
+    (("/training-jobs",), {"task_type": "detection", "model_name": "yolo"}),
+    (("/annotations/{path}",), {"annotations": []}),
+    (("/annotations",), {"images": [{"path": "cats/1.png", "annotations": []}]}),
+    (("/purges",), {"path": "cats/1.png", "action": "mark_broken", "token": "0" * 64}),
+    (("/search",), {"text": "cat", "column": "label"}),
+    (("/webhooks",), {"url": "https://8.8.8.8/hook", "events": ["job.done"]}),
+    (("/schedules",), {"kind": "scrub"}),
+    (("/quota",), {"max_bytes": None, "max_files": None}),
+    (("{name}/jobs",), {"kind": "verify"}),
+    (("/v1/jobs",), {"kind": "synchronize"}),
+    (("/members/{user}",), {"role": "viewer"}),
+)
+"""A valid body for each route that takes one, by the end of its path."""
+
+
+def body_of(method: str, path: str, ids: dict[str, str]) -> dict[str, object]:
+    if method == "patch":
+        return {"ref": "main"} if path.endswith("/head") else {}
+    if path.endswith("/imports"):
+        return {"format": "files", "upload": ids["upload_id"]}
+    return next((body for ends, body in BODIES if path.endswith(ends)), {})
+
+
+def ask(client: TestClient, method: str, path: str, ids: dict[str, str]) -> int:
     """Send a request to a route with the ids of `acme/pets`, valid in everything but the caller."""
     values = {
+        **ids,
         "workspace": "acme",
         "name": "pets",
         "path": "cats/1.png",
         "user": "vera",
         "ref_name": "v1",
-        "upload_id": upload,
-        "job_id": job,
         "purge_id": "0" * 36,
         "token_id": "0" * 32,
+        "access_key": "A" * 20,
         "version_name": "v1",
         "training_job_id": "41",
         "document": "meta.json",
+        "snapshot_id": "v1",
         "key": "datasets/acme/pets/latest.json",
     }
     url = re.sub(r"\{(\w+)(:path)?\}", lambda found: values[found[1]], path)
-    query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare")) else {}
-    query |= {"image": "cats/1.png"} if path.endswith("/annotations") else {}
+    query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare", "/object-diff")) else {}
+    query |= {"image": "cats/1.png"} if path.endswith(("/annotations", "/image-annotations")) else {}
     query |= {"columns": "label"} if path.endswith("/stats") else {}
-    body: dict[str, object] = {}
-    if method == "patch":
-        body = {"ref": "main"}
-    elif path.endswith(("/labels", "/branches", "/versions")):
-        body = {"name": "x"}
-    elif path.endswith("/training-jobs"):
-        body = {"task_type": "detection", "model_name": "yolo"}
-    elif "/annotations/" in path:
-        body = {"annotations": []}
-    elif path.endswith("/purges"):
-        body = {"path": "cats/1.png", "action": "mark_broken", "token": "0" * 64}
-    elif path.endswith("/jobs"):
-        body = {"kind": "verify"} if "dataset" in path else {"kind": "synchronize"}
-    elif "/members/" in path:
-        body = {"role": "viewer"}
-    headers = {"X-Content-SHA256": "0" * 64}
+    body = body_of(method, path, ids)
+    headers = {"X-Content-SHA256": "0" * 64, "Upload-Length": "5", "Upload-Metadata": "filename YQ=="}
+    headers["Upload-Offset"] = "0"
     options = {"params": query, "headers": headers}
     if method in ("post", "put", "patch"):
         return client.request(method, url, json=body, **options).status_code  # type: ignore[arg-type]
     return client.request(method, url, **options).status_code  # type: ignore[arg-type]
 
 
+def things(scene: Scene) -> dict[str, str]:
+    """Make one of each thing that has an id, and return their ids."""
+    ana = scene["ana"]
+    upload = ana.post(f"{PETS}/uploads", json={}).json()["id"]
+    headers = {"Upload-Length": "5", "Upload-Metadata": "filename YQ=="}
+    partial = ana.post(f"{PETS}/uploads/{upload}/partial", headers=headers).headers["location"]
+    hooks = f"{API}/workspaces/acme/webhooks"
+    hook = ana.post(hooks, json={"url": "https://8.8.8.8/hook", "events": ["job.done"]}).json()["id"]
+    export = ana.post(f"{PETS}/exports", json={"format": "files"}).json()["id"]
+    assert JobWorker(scene.service).run_next()
+    return {
+        "upload_id": upload,
+        "partial_id": partial.rpartition("/")[2],
+        "webhook_id": hook,
+        "delivery_id": ana.get(f"{hooks}/{hook}/deliveries").json()["deliveries"][0]["id"],
+        "schedule_id": ana.post(f"{PETS}/schedules", json={"kind": "scrub"}).json()["id"],
+        "job_id": export,
+    }
+
+
+def compare_owners(scene: Scene, method: str, path: str, ids: dict[str, str]) -> bool:
+    """Check that a route is there for its owner alone."""
+    status = ask(scene["rita"], method, path, ids)
+    assert status == 404, f"{method} {path} answers {status}"
+    if path.endswith("/quota") and method == "put":
+        return True  # for administrators
+    own = ask(scene["ana"], method, path, ids)
+    ends = ("/refs/{ref_name}", "/commit", "/{purge_id}", "/snapshots/{snapshot_id}.json")
+    is_made_up = path.endswith(ends) or "/members/" in path  # tokens give no roles
+    assert own < 400 or is_made_up or own in (409, 415, 422), f"{method} {path} answers its owner {own}"
+    return True
+
+
 def test_every_route_answers_404_to_the_owner_of_another_workspace(scene: Scene) -> None:
     """Also routes that are added later, because they are read from the contract."""
-    upload = scene["ana"].post(f"{PETS}/uploads", json={}).json()["id"]
-    job = scene["ana"].post(f"{PETS}/jobs", json={"kind": "verify"}).json()["id"]
+    ids = things(scene)
     visited = 0
     for method, path in operations(scene["rita"]):
-        if path in PUBLIC or path in OWN or path.endswith(("/audit", "/events", "/tokens/{token_id}")):
+        if path in PUBLIC or path in OWN or path.endswith(("/audit", "/events", "/tokens/{token_id}", "/{access_key}")):
             continue
-        status = ask(scene["rita"], method, path, upload, job)
-        assert status == 404, f"{method} {path} answers {status}"
-        own = ask(scene["ana"], method, path, upload, job)
-        is_made_up = (
-            path.endswith(("/refs/{ref_name}", "/commit", "/{purge_id}")) or "/members/" in path
-        )  # tokens give no roles
-        assert own < 400 or is_made_up or own in (409, 422), f"{method} {path} answers its owner {own}"
-        visited += 1
+        if method == "delete" and path.endswith(("{schedule_id}", "{webhook_id}", "{partial_id}")):
+            continue  # asked last, because they take things away
+        visited += compare_owners(scene, method, path, ids)
+    for path in (
+        f"{API}/datasets/{{workspace}}/{{name}}/uploads/{{upload_id}}/partial/{{partial_id}}",
+        f"{API}/schedules/{{schedule_id}}",
+        f"{API}/workspaces/{{workspace}}/webhooks/{{webhook_id}}",
+    ):
+        visited += compare_owners(scene, "delete", path, ids)
     assert visited > 20
     assert scene["rita"].get(f"{API}/audit", params={"workspace": "acme"}).status_code == 404
     assert scene["rita"].get(f"{API}/audit").status_code == 404
@@ -228,7 +276,7 @@ def test_without_a_secret_nothing_answers(local: Scene) -> None:
     stranger = local.client(None)
     for method, path in operations(local["ana"]):
         if path not in PUBLIC:
-            assert ask(stranger, method, path, "0" * 32, "0" * 32) == 401, path
+            assert ask(stranger, method, path, dict.fromkeys(IDS, "0" * 32)) == 401, path
     assert stranger.get("/metrics").status_code == 401
     assert local["ana"].get("/metrics").status_code == 404
     assert b"warp_requests_total" in local["root"].get("/metrics").content

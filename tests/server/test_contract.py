@@ -16,6 +16,9 @@ from tests.server.conftest import Scene
 schemathesis = pytest.importorskip("schemathesis")
 conformance = pytest.importorskip("schemathesis.specs.openapi.checks")
 
+for media_type in ("application/x-tar", "application/offset+octet-stream"):
+    schemathesis.serializer.alias(media_type, "application/octet-stream")
+
 SNAPSHOT = Path(__file__).with_name("openapi.json")
 PETS = "/api/v1/datasets/acme/pets"
 

@@ -188,7 +188,7 @@ def test_two_connections_write_at_once(local: Scene, tmp_path: Path) -> None:
         place, number = numbered
         with databases[place].write() as db:
             row = DatasetRow(id=f"w/{place}-{number}", workspace="w", name="x", version="", commit="", updated="")
-            row.row_count, row.size_bytes, row.sections = 0, 0, {}
+            row.row_count, row.size_bytes, row.file_count, row.sections = 0, 0, 0, {}
             db.merge(row)
 
     with ThreadPoolExecutor(16) as pool:

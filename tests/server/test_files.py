@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.server.conftest import PNG, Scene
 from warpdata.server import Place, Role, set_role
-from warpdata.server.routes.files import parse_range
+from warpdata.server.byte_ranges import parse_range
 
 API = "/api/v1"
 PETS = f"{API}/datasets/acme/pets"

@@ -216,7 +216,7 @@ def test_an_upload_survives_a_kill_before_its_commit_is_written(local: Scene, mo
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("warpdata.server.uploads._mark_committed", kill)
+        patch.setattr("warpdata.server.uploads.commit._mark_committed", kill)
         with pytest.raises(RuntimeError):
             local["ana"].post(f"{base}/commit", json={})
     head = local["ana"].get(f"{PETS}/head").json()["version"]

@@ -131,7 +131,7 @@ def running(kind: str) -> Iterator[type[LivingMachine]]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("kind", "examples"), [("memory", 60), ("local", 40), ("s3", 15)])
+@pytest.mark.parametrize(("kind", "examples"), [("memory", 120), ("local", 80), ("s3", 30)])
 def test_random_histories_under_faults(kind: str, examples: int) -> None:
     with running(kind) as machine:
         case = machine.TestCase

@@ -173,7 +173,7 @@ async function hintOf(source: JournalSource): Promise<{ readonly hint?: string }
   return isEmpty ? { hint: "It has no steps. Record again under the same name, or remove it." } : {};
 }
 
-/** Returns whether the file is empty or ends within a first record, so that it never held a step. */
+/** Returns whether the file has no byte after a first record, so that it never held a step. */
 export async function isUnstarted(source: JournalSource): Promise<boolean> {
   const raw = await source.readRange(0, Math.min(source.size, RECORD_BYTES));
   if (raw.length < RECORD_BYTES) {
@@ -181,7 +181,7 @@ export async function isUnstarted(source: JournalSource): Promise<boolean> {
     return raw.subarray(0, 4).every((byte, at) => byte === magic[at]);
   }
   const head = parseHead(raw);
-  return head?.kind === BEGIN && source.size < RECORD_BYTES + head.payloadBytes;
+  return head?.kind === BEGIN && source.size <= RECORD_BYTES + head.payloadBytes;
 }
 
 /** Returns whether a valid header follows the bytes that could not be read: flushed steps behind the damage. */

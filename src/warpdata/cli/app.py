@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "members": "List the files in an artifact.",
         "cat": "Write files of an artifact to stdout.",
         "export": "Write a table or labels, and their files, into a directory.",
+        "simulate": "Simulate an epoch of a stream on many machines.",
         "episodes": "List, show, verify, recover and convert recorded episodes.",
         "tensors": "Show, verify, import, export and serve tensors.",
         "list-remote": "List the datasets in a store or in one workspace.",
@@ -62,6 +63,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "update": "Set columns of rows of a table.",
         "upsert": "Replace rows by key, and append the others.",
         "add-column": "Add a column that an SQL expression computes.",
+        "embed": "Add a column that a Python function computes.",
         "drop-column": "Drop a column of a table.",
         "rename-column": "Rename a column of a table.",
         "cast": "Change the type of a column.",
@@ -72,7 +74,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "Collections": {
         "collection": "Keep labelled files with a HEAD, versions and training snapshots.",
-        "labels": "Review labels that came back from labelling tools, and check their quality.",
+        "labels": "Connect labelling tools, review labels that came back, and check their quality.",
     },
     "Cache": {
         "warm": "Download a version to the cache of this machine.",
@@ -81,6 +83,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "Serve the datasets of a store over HTTP.",
         "worker": "Run the jobs of a service.",
+        "gateway": "Serve versions as S3 buckets, read-only.",
         "login": "Keep the token of a service on this machine.",
         "logout": "Forget the token of a service on this machine.",
         "server": "Users, tokens, the index and the audit log of a service.",

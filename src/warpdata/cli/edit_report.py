@@ -7,7 +7,7 @@ a "no" and an error discard the draft: the branch stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,7 +18,9 @@ from warpdata.cli.options import apply_options
 from warpdata.cli.output import note, print_facts, print_json
 from warpdata.cli.parameters import EntryType
 from warpdata.cli.progress import ProgressLine
+from warpdata.errors import ErrorKind, NotFoundError
 from warpdata.primitives.progress import ProgressEvent
+from warpdata.repository.catalog import MAIN
 
 if TYPE_CHECKING:
     from warpdata.datasets import Dataset
@@ -117,6 +119,7 @@ def run_edit(
 
     `change` runs the steps. If it returns a question, the question must be answered with yes, or `--yes` given.
     """
+    request = _with_branch(request)
     lines: list[ProgressLine] = []
 
     def progress(event: ProgressEvent) -> None:
@@ -128,6 +131,12 @@ def run_edit(
 
     with begin(f"Editing {request.dataset_id}"):
         dataset = cli.open(f"{request.dataset_id}@{request.branch}")
+        if dataset.version_ref.branch is None:
+            raise NotFoundError(
+                f"{request.dataset_id} has no branch {request.branch!r}",
+                hint=f"Create it: `warp branch {request.dataset_id}@{request.branch} NAME`.",
+                kind=ErrorKind.REF_NOT_FOUND,
+            )
         message = text_message(request.message, default_message)
         edit = dataset.edit(message, branch=request.branch, author=request.author, progress=progress)
     try:
@@ -143,6 +152,16 @@ def run_edit(
     finally:
         edit.discard()
     _print_edit(cli, request, dataset, edit, is_committed=is_agreed and edit.commit != dataset.version_ref.commit)
+
+
+def _with_branch(request: EditRequest) -> EditRequest:
+    """Take the branch from an address such as `acme/trips@experiment`."""
+    dataset_id, at, branch = request.dataset_id.partition("@")
+    if not at:
+        return request
+    if request.branch not in (MAIN, branch):
+        raise click.UsageError(f"{request.dataset_id} and --branch {request.branch} name different branches")
+    return replace(request, dataset_id=dataset_id, branch=branch)
 
 
 def _print_edit(cli: CliContext, request: EditRequest, dataset: Dataset, edit: Edit, *, is_committed: bool) -> None:

@@ -50,6 +50,9 @@ class WarpCommand(click.Command):
 class WarpGroup(click.Group):
     """Commands under a common first word, such as `warp cache stats`. The first word alone prints the help."""
 
+    default_command: str | None = None
+    """The command that is meant if another word follows, for a command that became a group."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
@@ -57,7 +60,9 @@ class WarpGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            fail_unknown_command(ctx, args[0], self.commands)
+            if self.default_command is None:
+                fail_unknown_command(ctx, args[0], self.commands)
+            args = [self.default_command, *args]
         return super().resolve_command(ctx, args)
 
 

@@ -8,12 +8,15 @@ from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, LabelInbox
+from warpdata.collections.inbox_files import InboxEntry, InboxFile, InboxFiles, InboxSource
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
 from warpdata.collections.label_import import LabelImport
 from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
 from warpdata.collections.label_tasks import TaskChanges, task_changes
+from warpdata.collections.object_diff import ImageChange, ObjectChange, ObjectDiff, diff_objects
 from warpdata.collections.object_merge import ObjectConflict, ObjectMerge, match_objects, merge_objects
+from warpdata.collections.platform_format import read_annotations
 from warpdata.collections.purge import PURGE_STEPS, ErasureReceipt, PurgeOptions, PurgeRequest
 from warpdata.collections.records import PurgeIntent
 from warpdata.collections.repair import RepairReport
@@ -53,9 +56,14 @@ __all__ = [
     "CollectionVersion",
     "Comparison",
     "ErasureReceipt",
+    "ImageChange",
     "Impact",
+    "InboxEntry",
+    "InboxFile",
+    "InboxFiles",
     "InboxItem",
     "InboxReview",
+    "InboxSource",
     "IntegrityReport",
     "Keypoints",
     "Label",
@@ -64,7 +72,9 @@ __all__ = [
     "LabelInbox",
     "LabelQuality",
     "Mask",
+    "ObjectChange",
     "ObjectConflict",
+    "ObjectDiff",
     "ObjectMerge",
     "Polygon",
     "Polyline",
@@ -84,11 +94,13 @@ __all__ = [
     "check_quality",
     "collection",
     "create_collection",
+    "diff_objects",
     "is_collection",
     "label_set",
     "match_objects",
     "merge_objects",
     "parse_annotation",
     "parse_returned",
+    "read_annotations",
     "task_changes",
 ]

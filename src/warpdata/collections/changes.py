@@ -196,9 +196,7 @@ class Changes:
         pending, head = self._pending, self._head
         self.version = head.version
         if len(self) or pending.cleared or pending.dropped:
-            with head.edit(self._message, author=self._author, key=self._key) as edit:
-                self._apply(edit)
-            self.version = edit.version
+            self.version = self._commit_pending()
         self._pending = _Pending()
 
     def discard(self) -> None:
@@ -207,6 +205,13 @@ class Changes:
         if self._staging is not None:
             self._staging.remove()
             self._staging = None
+
+    def _commit_pending(self) -> str:
+        """Make one commit of all changes, and return its version."""
+        with self._head.edit(self._message, author=self._author, key=self._key) as edit:
+            self._apply(edit)
+        assert edit.version is not None, "an edit that ended has a version"
+        return edit.version
 
     def _apply(self, edit: Edit) -> None:
         import pyarrow as pa

@@ -6,16 +6,16 @@ docs/specs/collections.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from warpdata.collections.tables import ANNOTATIONS, IMAGES, read_columns
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, check_collection, quoted_lists, read_columns
 from warpdata.datasets import Dataset
 from warpdata.formats.labels import Polyline, annotation_members, annotation_of
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.manifest import canonical_json
 
-__all__ = ["annotations_document", "meta_document", "snapshot_document"]
+__all__ = ["annotations_document", "meta_document", "read_annotations", "snapshot_document"]
 
 _LINES_VERSION, _VERSION = "1.1", "1.0"
 
@@ -90,3 +90,13 @@ def _annotation_member(row: Mapping[str, Any], image_id: int, classes: Mapping[s
     found = annotation_of(row)
     about = {"id": row["id"], "image_id": image_id, "class_id": classes[found.class_name]}
     return about | annotation_members(found)
+
+
+def read_annotations(dataset: Dataset, paths: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the annotations of several images by path, in the members of Platform Format and with their ids."""
+    listed: dict[str, list[dict[str, Any]]] = {path: [] for path in paths}
+    table = check_collection(dataset).table(ANNOTATIONS).raw()
+    for where in quoted_lists("image", list(listed)):
+        for row in table.filter(where).to_arrow().to_pylist():
+            listed[row["image"]].append({"id": row["id"], **annotation_members(annotation_of(row))})
+    return listed

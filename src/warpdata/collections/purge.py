@@ -385,4 +385,5 @@ def _check_users(records: RecordStore, users: BlobUsers) -> None:
             f"{', '.join(others[:5])} in {records.session.writer.url} "
             f"{'has' if len(others) == 1 else 'have'} the same bytes, so they cannot be erased",
             hint="Purge the file there first, or remove those datasets and collect the garbage.",
+            kind=ErrorKind.SHARED_BYTES,
         )

@@ -16,7 +16,14 @@ from warpdata.datasets import Dataset
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ClassStatistics", "CollectionStatistics", "Comparison", "compare_versions", "describe_version"]
+__all__ = [
+    "ClassStatistics",
+    "CollectionStatistics",
+    "Comparison",
+    "compare_versions",
+    "describe_version",
+    "image_hashes",
+]
 
 _MAX_LISTED = 1000
 
@@ -104,7 +111,7 @@ def describe_version(dataset: Dataset) -> CollectionStatistics:
 
 def compare_versions(older: Dataset, newer: Dataset) -> Comparison:
     """Compare two versions by file and by annotation id."""
-    before, after = _hashes(older), _hashes(newer)
+    before, after = image_hashes(older), image_hashes(newer)
     added = sorted(after.keys() - before.keys())
     removed = sorted(before.keys() - after.keys())
     changed = sorted(path for path in before.keys() & after.keys() if before[path] != after[path])
@@ -129,7 +136,8 @@ def compare_versions(older: Dataset, newer: Dataset) -> Comparison:
     )
 
 
-def _hashes(dataset: Dataset) -> dict[str, str]:
+def image_hashes(dataset: Dataset) -> dict[str, str]:
+    """Return the hash of each file by its path."""
     rows: pa.Table = read_columns(dataset, IMAGES, ["path", "hash"])
     return dict(zip(rows["path"].to_pylist(), rows["hash"].to_pylist(), strict=True))
 

@@ -14,6 +14,7 @@ from warpdata.repository.catalog import (
     RESTORE,
     Address,
     Head,
+    Proposed,
     Removal,
     Transaction,
     VersionRef,
@@ -100,9 +101,10 @@ def restore(session: Session, request: RestoreRequest) -> Restored:
         session.catalog.resolve(Address(dataset_id, branch))  # raises the error with its hint
         raise NotFoundError(f"{dataset_id} has no branch {branch!r}", kind=ErrorKind.REF_NOT_FOUND)
     previous = before.version if before.removed is None else None
+    over = VersionRef(dataset_id, before.version, before.commit)
     expected = request.expected_version or previous
 
-    def propose(head: Head | None) -> Manifest | None:
+    def propose(head: Head | None) -> Proposed | None:
         current = None if head is None else head.version
         if current != expected:
             raise ConflictError(
@@ -112,7 +114,7 @@ def restore(session: Session, request: RestoreRequest) -> Restored:
         if current == resolved.version:
             put_manifest(session.writer, manifest, session.pause)
             return None
-        return manifest
+        return Proposed(manifest, id_counters=session.catalog.used_counters(over, resolved))
 
     time = session.timestamp()
     txn = Transaction(dataset_id, branch, session.new_id(), RESTORE, author, message, time)

@@ -18,7 +18,7 @@ from warpdata.edit.workspace import EditWorkspace
 from warpdata.errors import ConflictError
 from warpdata.kinds import VersionContext, payload_kind
 from warpdata.kinds.tables import check_reference_column
-from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, silent
 from warpdata.publish import (
     BuiltManifest,
@@ -27,13 +27,14 @@ from warpdata.publish import (
     StagedUpload,
     check_cells,
     layout_manifest,
+    page_writes,
     place_blobs,
-    put_page,
 )
 from warpdata.repository.catalog import (
     Committed,
     Head,
     Propose,
+    Proposed,
     Transaction,
     VersionRef,
     commit,
@@ -81,30 +82,34 @@ class EditProposal:
     """Artifacts that may have lost files; None for all. Rows that refer to others are not checked again."""
     columns: Mapping[str, ColumnRules] = field(default_factory=dict)
     """The rules for rows without a column that a commit in between, or this edit, has added. By table."""
-    _proposed: dict[str, Manifest] = field(default_factory=dict)
+    base_counters: Mapping[str, int] | None = None
+    """The counters of sample ids that the base forgot, if they are known."""
+    _proposed: dict[str, Proposed] = field(default_factory=dict)
 
     def at(self, placement: Placement) -> Propose:
         """Return the callback for a commit that holds a lease."""
         self.placement = placement
         return self.propose
 
-    def propose(self, head: Head | None) -> Manifest | None:
-        """Return the manifest to commit onto this head. All its blobs and pages are stored."""
+    def propose(self, head: Head | None) -> Proposed | None:
+        """Return the manifest to commit onto this head, with the writes of the blobs and pages that it needs."""
         head = present_head(head, self.base.ref.dataset_id)
         if head.commit not in self._proposed:
             self._proposed[head.commit] = self._build(head)
-        manifest = self._proposed[head.commit]
-        if version_of(manifest) == head.version and not self.is_merge:
-            put_manifest(self.workspace.session.writer, manifest, self.workspace.session.pause)
+        proposed, session = self._proposed[head.commit], self.workspace.session
+        if version_of(proposed.manifest) == head.version and not self.is_merge:
+            IO_POOL.run_all([*proposed.writes, lambda: put_manifest(session.writer, proposed.manifest, session.pause)])
             return None
-        return manifest
+        return proposed
 
-    def _build(self, head: Head) -> Manifest:
+    def _build(self, head: Head) -> Proposed:
         current, catalog, dataset_id = self.base.manifest, self.workspace.session.catalog, self.base.ref.dataset_id
         if head.version != self.base.ref.version:
             current = catalog.manifest(VersionRef(dataset_id, head.version))
         self.workspace.read_generations({**self.edited.generations, **current.generations})
-        counters = catalog.forgotten_counters(VersionRef(dataset_id, head.version, head.commit))
+        counters = self.base_counters if head.commit == self.base.ref.commit else None
+        if counters is None:
+            counters = catalog.forgotten_counters(VersionRef(dataset_id, head.version, head.commit))
         target = current if head.commit == self.base.ref.commit else self._reserve_appended(current, counters)
         sides = (self.base.manifest, target, self.edited)
         merged = merge_versions(self.workspace, sides, self.policy, is_edit=not self.is_merge, columns=self.columns)
@@ -115,7 +120,7 @@ class EditProposal:
         built = layout_manifest(merged, self.workspace.load_page)
         self.workspace.add_pages(dict(built.new_pages))
         self._check_bindings(current, built.manifest)
-        return self._store(current, built)
+        return replace(self._place(current, built), id_counters=counters)
 
     def _reserve_appended(self, current: Manifest, counters: Mapping[str, int]) -> Manifest:
         """Reserve the forgotten ids in tables that get rows. The head was restored after the change began."""
@@ -171,8 +176,8 @@ class EditProposal:
                 yield f"table {binding.table!r}", row, batch.column(0).to_pylist()
                 row += batch.num_rows
 
-    def _store(self, before: Manifest, built: BuiltManifest) -> Manifest:
-        """Upload the staged blobs and pages that the version needs and the head does not have, at safe keys."""
+    def _place(self, before: Manifest, built: BuiltManifest) -> Proposed:
+        """Return the version, and the writes of what it needs and the head does not have, at safe keys."""
         session, digests = self.workspace.session, set(self._needed_blobs(before, built.manifest))
         staged = [blob for digest in sorted(digests) if (blob := self.workspace.blob(digest)) is not None]
         self._check_uncollected(digests - {blob.fingerprint.blob.hash for blob in staged})
@@ -182,11 +187,10 @@ class EditProposal:
         placed = place_blobs(replace(built, new_pages=pages), blobs, head, self.placement).manifest
         own = {blob.fingerprint.blob.hash for blob in staged} | pages.keys()
         generations = {**self._source_generations(before, built.manifest, own), **placed.generations}
-        upload = StagedUpload(session, staged, self.workspace.new_directory(), self.progress)
-        upload.begin(generations, repair=False)
-        for digest, data in pages.items():
-            put_page(session, blob_key(digest, generations.get(digest)), data)
-        return replace(placed, generations=generations) if generations != placed.generations else placed
+        upload = StagedUpload(session, staged, self.workspace.new_directory, self.progress)
+        writes = [lambda: upload.begin(generations, repair=False), *page_writes(session, pages, generations)]
+        manifest = replace(placed, generations=generations) if generations != placed.generations else placed
+        return Proposed(manifest, writes if staged else writes[1:])
 
     def _source_generations(self, before: Manifest, after: Manifest, own: Collection[str]) -> dict[str, str]:
         """Return the generations of blobs that come from the edited version: neither from the head nor uploaded now."""
@@ -271,9 +275,9 @@ def commit_beside(
     head = Head(1, base.commit, base.version, txn.txn_id)
     with session.lease(f"{txn.operation} {txn.dataset_id}", txn.txn_id) as lease:
         placement = Placement(lease.condemned, session.new_generation, moves_branch=False)
-        manifest = propose(placement)(head)
-        assert manifest is not None, "an edit beside the branch changes something"
-        done = store_after(session.writer, txn, head, manifest, session.pause)
+        proposed = propose(placement)(head)
+        assert proposed is not None, "an edit beside the branch changes something"
+        done = store_after(session.writer, txn, head, proposed, session.pause)
         named = VersionRef(txn.dataset_id, done.version, done.commit)
         create_label(session.writer, named, label, txn.time, session.pause, check_lease=lease.check)
     return done

@@ -47,16 +47,12 @@ def update_where(draft: TableDraft, where: str | Filter | None, values: Mapping[
     table = draft.open()
     schema = table.schema()
     _check_names(values, schema)
-    rows = (table if where is None else table.filter(where)).row_numbers()
-    if not len(rows):
-        return 0
-
-    def changed() -> Iterator[pa.RecordBatch]:
-        for chunk in draft.chunks(rows):
-            yield from _with_values(chunk, values, schema).to_batches()
-
-    draft.replace_rows(rows, changed(), schema)
-    return len(rows)
+    if where is None:
+        rows = table.row_numbers()
+        found: Iterator[tuple[NDArray[np.int64], pa.Table]] = zip(draft.parts(rows), draft.chunks(rows), strict=True)
+    else:
+        found = table.filter(where).numbered_rows()
+    return draft.replace_found(((rows, _with_values(chunk, values, schema)) for rows, chunk in found), schema)
 
 
 def upsert(draft: TableDraft, source: TableInput, on: Sequence[str] | str) -> Upserted:
@@ -127,11 +123,10 @@ def _with_values(rows: pa.Table, values: Mapping[str, Any], schema: pa.Schema) -
 def _read_staged(staged: StagedTable) -> pa.Table:
     """Read staged rows into memory."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if staged.stored is not None:
         return staged.stored.to_arrow(allow_large=True)
-    return pa.concat_tables([pq.read_table(file.path) for file in staged.files])
+    return pa.concat_tables([file.open().read() for file in staged.files])
 
 
 def _comparable_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

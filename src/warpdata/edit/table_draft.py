@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from warpdata.edit.workspace import EditWorkspace, StagedFile
-from warpdata.formats.parquet import check_appendable, write_parquet
+from warpdata.formats.parquet import check_appendable, write_spooled
 from warpdata.kinds import StageContext
 from warpdata.kinds.tables import StagedTable, Table, TableInput, TableSpec, stage_table
 from warpdata.limits import MIB
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["NewShard", "TableDraft"]
+__all__ = ["NewShard", "TableDraft", "read_chunks"]
 
 _CACHED_BYTES = 128 * MIB
 _CHUNK_ROWS = 65_536
@@ -80,7 +81,7 @@ class TableDraft:
 
     def stage(self, source: TableInput, noun: str, progress: Progress = silent) -> StagedTable:
         """Turn rows into files. Raise `SchemaMismatchError` if the table cannot have them. `noun` names them there."""
-        context = StageContext(self.workspace.new_directory(), progress)
+        context = StageContext(self.workspace.lazy_directory(), progress)
         has_shards = bool(self.entry.shards.shard_count)
         rows = _with_types(source, self.open().schema()) if has_shards else source
         staged = stage_table(self.name, TableSpec(rows, appends=True), context)
@@ -95,30 +96,61 @@ class TableDraft:
 
     def replace_rows(self, rows: NDArray[np.int64], batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         """Replace the rows with these ascending numbers by new ones, in the same order. They keep their ids."""
+        self._replace(rows, self.write_shards(batches, schema, None))
+
+    def replace_found(self, found: Iterable[tuple[NDArray[np.int64], pa.Table]], schema: pa.Schema) -> int:
+        """Replace rows like `replace_rows`, as a scan finds them with their numbers. Return their number."""
+        import numpy as np
+
+        waiting = iter(found)
+        first = next(waiting, None)
+        if first is None:
+            return 0
+        numbers: list[NDArray[np.int64]] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for rows, new in chain([first], waiting):
+                numbers.append(rows)
+                yield from new.to_batches()
+
+        shards = self.write_shards(batches(), schema, None)
+        rows = np.concatenate(numbers)
+        self._replace(rows, shards)
+        return len(rows)
+
+    def _replace(self, rows: NDArray[np.int64], shards: Sequence[NewShard]) -> None:
+        """Delete rows, and add shards that have new ones for them, with their ids."""
         import numpy as np
 
         located = list(self.open().locate(rows))
         ids = np.concatenate([np.empty(0, np.int64), *(found.ids for found in located)])
+        ends = np.cumsum([new.shard.stored_count for new in shards])
+        assert len(ids) == (ends[-1] if len(ends) else 0), "there is one new row for each"
         changes = {found.index: self.without(found.shard, found.positions) for found in located}
-        self.apply(changes, self.write_shards(batches, schema, ids))
+        parts = np.split(ids, ends[:-1]) if len(ends) else []
+        self.apply(changes, [NewShard(new.shard, part) for new, part in zip(shards, parts, strict=True)])
 
     def write_shards(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, ids: NDArray[np.int64] | None
     ) -> list[NewShard]:
         """Write rows into new shards. With `ids`, there is one for each row."""
         shards, start = [], 0
-        for path in write_parquet(batches, schema, self.workspace.new_directory(), self.name):
-            file = StagedFile(self.workspace, path)
+        for written in write_spooled(batches, schema, self.workspace.lazy_directory(), self.name):
+            file = StagedFile(self.workspace, written)
             shard = Shard(file.blob.hash, file.blob.byte_size, file.row_count, file.footer, revision=self.revision)
             shards.append(NewShard(shard, None if ids is None else ids[start : start + file.row_count]))
             start += file.row_count
         return [new for new in shards if new.shard.row_count]
 
-    def chunks(self, rows: NDArray[np.int64], table: Table | None = None) -> Iterator[pa.Table]:
+    def chunks(self, rows: NDArray[np.int64]) -> Iterator[pa.Table]:
         """Yield the rows with these numbers, as they are stored, in parts of bounded size."""
-        take = (table or self.open()).taker(_CACHED_BYTES)
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            yield take(rows[start : start + _CHUNK_ROWS])
+        # Rows of one part are read once, by page where they are few. Parts may share row groups, which are kept.
+        take = self.open().taker(_CACHED_BYTES if len(rows) > _CHUNK_ROWS else 0)
+        yield from map(take, self.parts(rows))
+
+    def parts(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Yield the parts of row numbers that `chunks` reads."""
+        return (rows[start : start + _CHUNK_ROWS] for start in range(0, len(rows), _CHUNK_ROWS))
 
     def without(self, shard: Shard, positions: NDArray[np.int64]) -> Shard:
         """Return the shard with more rows deleted."""
@@ -165,6 +197,15 @@ class TableDraft:
         is_plain = self.entry.next_id is None and not is_rewritten and next_id == paged.shards.stored_count
         counter = None if is_plain else next_id
         self.entry = replace(self.entry, shards=paged.shards, next_id=counter)
+
+
+def read_chunks(table: Table, start: int, stop: int) -> Iterator[pa.Table]:
+    """Yield the rows [start, stop), in parts of bounded size."""
+    import numpy as np
+
+    take = table.taker(_CACHED_BYTES if stop - start > _CHUNK_ROWS else 0)
+    for first in range(start, stop, _CHUNK_ROWS):
+        yield take(np.arange(first, min(first + _CHUNK_ROWS, stop), dtype=np.int64))
 
 
 def _number(new: NewShard, next_id: int) -> tuple[IdSequence, int]:

@@ -148,7 +148,7 @@ class _Sides:
         """Merge the files of an artifact or the episodes of a set. None if they can only be merged as a whole."""
         kind = payload_kind(section)
         base, ours, theirs = (self.workspace.context(side) for side in (self.base, self.ours, self.theirs))
-        context = StageContext(self.workspace.new_directory(), silent)
+        context = StageContext(self.workspace.lazy_directory(), silent)
         staged = kind.merge_sides(
             name,
             (base, ours, theirs),

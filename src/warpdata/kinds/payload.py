@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from warpdata.errors import InvalidSourceError, NotFoundError, UnsupportedError
+from warpdata.jobs import Job
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
@@ -30,6 +31,7 @@ __all__ = [
     "ChooseSide",
     "EntryInfo",
     "LazyBlob",
+    "MemoryBlob",
     "PayloadKind",
     "Side",
     "StageContext",
@@ -104,6 +106,18 @@ class LazyBlob(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryBlob:
+    """Small content that stays in memory until it is uploaded, because files cost more than their bytes."""
+
+    data: bytes
+
+    def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
+        """Write the content to a file, for a reader that needs one."""
+        path.write_bytes(self.data)
+        return expected
+
+
+@dataclass(frozen=True, slots=True)
 class StagedBlob:
     """A blob to upload: the file at `path`, or lazy content that `path` only names."""
 
@@ -134,12 +148,19 @@ class StagedEntry:
 class StageContext:
     """The surroundings of staging. `directory` exists until the publish ends.
 
-    `referenced_paths` returns some values of the columns that are bound to an artifact.
+    `find_directory` returns it, and makes it if nothing needed it before. `referenced_paths` returns some values of the
+    columns that are bound to an artifact.
     """
 
-    directory: Path
+    find_directory: Callable[[], Path]
     progress: Progress
     referenced_paths: Callable[[str], Iterable[str]] = lambda _: ()
+    job: Job | None = None
+    """The job whose workers make blobs, and store them before the commit."""
+
+    @property
+    def directory(self) -> Path:
+        return self.find_directory()
 
 
 class PayloadKind(ABC, Generic[EntryT, OpenedT]):

@@ -3,6 +3,7 @@
 from warpdata.maintenance.collection import Collected, PinnedVersion, gc, pin, pins, unpin
 from warpdata.maintenance.copy import Renamed, copy, rename
 from warpdata.maintenance.copy_job import Copied
+from warpdata.maintenance.scrub import Scrubbed, scrub
 from warpdata.maintenance.verify import Verification, verify
 
 __all__ = [
@@ -10,12 +11,14 @@ __all__ = [
     "Copied",
     "PinnedVersion",
     "Renamed",
+    "Scrubbed",
     "Verification",
     "copy",
     "gc",
     "pin",
     "pins",
     "rename",
+    "scrub",
     "unpin",
     "verify",
 ]

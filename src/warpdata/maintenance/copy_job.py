@@ -252,7 +252,7 @@ class CopyJob:
             staging = StagingDirectory(self.target.settings.cache_dir)
             try:
                 for group in plan.uploads:
-                    upload = StagedUpload(self.target, group.blobs, staging.path, self.progress, "copy")
+                    upload = StagedUpload(self.target, group.blobs, lambda: staging.path, self.progress, "copy")
                     upload.begin(group.generations, repair=False)
             finally:
                 staging.remove()

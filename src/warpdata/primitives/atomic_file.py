@@ -14,7 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-__all__ = ["AtomicFile", "make_directories", "preallocate", "replacing", "staged_path", "sync_directory", "sync_file"]
+__all__ = [
+    "AtomicFile",
+    "make_directories",
+    "make_unsynced_directories",
+    "preallocate",
+    "replacing",
+    "staged_path",
+    "sync_directory",
+    "sync_file",
+]
 
 _LONGEST_NAME_BYTES = 200
 
@@ -36,6 +45,7 @@ class AtomicFile:
         self.is_durable = is_durable
         self.file: BinaryIO = self.temporary.open("x+b")
         self._has_temporary = True
+        self._is_synced = False
         try:
             preallocate(self.file.fileno(), size_bytes)
         except BaseException:
@@ -81,9 +91,14 @@ class AtomicFile:
                 self.temporary.unlink(missing_ok=True)
                 self._has_temporary = False
 
-    def _finish(self) -> None:
-        if self.is_durable:
+    def sync(self) -> None:
+        """Force the bytes to the disk, once. They must be complete."""
+        if self.is_durable and not self._is_synced:
             sync_file(self.file)
+            self._is_synced = True
+
+    def _finish(self) -> None:
+        self.sync()
         self.file.close()
 
     def _sync_parent(self, sync_parent: bool) -> None:
@@ -138,13 +153,23 @@ def preallocate(fd: int, size_bytes: int) -> None:
 
 def make_directories(path: Path) -> None:
     """Make the directory and its missing parents, each synced so that it survives a power cut."""
+    for parent in make_unsynced_directories(path):
+        sync_directory(parent)
+
+
+def make_unsynced_directories(path: Path) -> list[Path]:
+    """Make the directory and its missing parents. Return the directories that have a new entry, from the top down.
+
+    The caller syncs them before anything in the new directories must survive a power cut.
+    """
     missing = []
     while not path.exists():
         missing.append(path)
         path = path.parent
-    for directory in reversed(missing):
+    missing.reverse()
+    for directory in missing:
         directory.mkdir(exist_ok=True)
-        sync_directory(directory.parent)
+    return [directory.parent for directory in missing]
 
 
 def sync_file(file: BinaryIO) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import array
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from pyroaring import BitMap
 
-__all__ = ["bitmap_of", "numbers_of", "range_bitmap"]
+__all__ = ["bitmap_bytes", "bitmap_of", "numbers_of", "range_bitmap", "unite"]
 
 
 def bitmap_of(numbers: NDArray[np.integer]) -> BitMap:
@@ -36,3 +37,16 @@ def range_bitmap(start: int, stop: int) -> BitMap:
     out = BitMap()
     out.add_range(start, max(start, stop))
     return out
+
+
+def unite(bitmaps: Sequence[BitMap]) -> BitMap:
+    """Return the union: a bitmap that must not change, because it is one of the given if there is only one."""
+    from pyroaring import BitMap
+
+    return bitmaps[0] if len(bitmaps) == 1 else BitMap.union(BitMap(), *bitmaps)
+
+
+def bitmap_bytes(bitmap: BitMap) -> int:
+    """Return the memory of a bitmap, without that of its object."""
+    counts: Any = bitmap.get_statistics()
+    return sum(count for name, count in counts.items() if name.startswith("n_bytes"))

@@ -8,15 +8,49 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
 
-__all__ = ["register_after_fork"]
+from warpdata.primitives.live_objects import LiveObjects
+
+__all__ = ["ForkSafeLock", "register_after_fork"]
 
 _callbacks: dict[int, Callable[[], object]] = {}
 _keys = itertools.count()
+
+
+class ForkSafeLock:
+    """A lock that is free in a forked child, even if another thread of the parent held it.
+
+    For state that is valid at every moment, such as one dict. An owner whose updates take several steps registers a
+    callback that resets the state too.
+    """
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+_locks: LiveObjects[ForkSafeLock] = LiveObjects()
+
+
+def _renew_locks() -> None:
+    for lock in _locks:
+        lock.renew()
 
 
 def register_after_fork(callback: Callable[[], object]) -> None:
@@ -54,6 +88,8 @@ def _run_callbacks() -> None:
     if errors:
         raise ExceptionGroup("callbacks failed in a forked process", errors)
 
+
+register_after_fork(_renew_locks)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_run_callbacks)

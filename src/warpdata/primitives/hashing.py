@@ -20,6 +20,7 @@ __all__ = [
     "OnBytes",
     "are_digests",
     "blob_key",
+    "fingerprint_bytes",
     "fingerprint_file",
     "ignore_bytes",
     "is_digest",
@@ -76,6 +77,13 @@ OnBytes: TypeAlias = Callable[[int], None]
 
 def ignore_bytes(size_bytes: int) -> None:
     """Ignore progress."""
+
+
+def fingerprint_bytes(data: bytes) -> Fingerprint:
+    """Return the fingerprint of a file with this content."""
+    import xxhash
+
+    return Fingerprint(Blob(sha256_hex(data), len(data)), xxhash.xxh3_128_hexdigest(data))
 
 
 def fingerprint_file(path: Path, on_bytes: OnBytes = ignore_bytes) -> Fingerprint:

@@ -39,17 +39,23 @@ def fits_float64(value: int) -> bool:
     return -_FLOAT64_END < value < _FLOAT64_END
 
 
-def _check(value: Any, max_depth: int, depth: int = 0) -> None:
-    if depth > max_depth:
-        raise ValueError(f"nested deeper than {max_depth} levels")
-    if isinstance(value, dict):
-        for item in value.values():
-            _check(item, max_depth, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            _check(item, max_depth, depth + 1)
-    elif isinstance(value, int) and not fits_float64(value):
-        raise ValueError(f"the number {str(value)[:40]} does not fit in float64")
+def _check(value: Any, max_depth: int) -> None:
+    """Check numbers and nesting, level by level."""
+    level = [value]
+    for _ in range(max_depth + 1):
+        following: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is dict:
+                following.extend(item.values())
+            elif kind is list:
+                following.extend(item)
+            elif kind is int and not fits_float64(item):
+                raise ValueError(f"the number {str(item)[:40]} does not fit in float64")
+        if not following:
+            return
+        level = following
+    raise ValueError(f"nested deeper than {max_depth} levels")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError
 from warpdata.kinds import StagedEntry, VersionContext, payload_kind
 from warpdata.kinds.artifacts import StagedArtifact
 from warpdata.kinds.tables import StagedTable
 from warpdata.primitives.hashing import blob_key
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.publish.bindings import check_bindings, check_names
 from warpdata.publish.manifest_builder import BuiltManifest, StagedVersion, build_manifest
 from warpdata.publish.placement import HeadBlobs, Placement, place_blobs
-from warpdata.repository.catalog import Head, Propose, Transaction, VersionRef, put_create_only, put_manifest
+from warpdata.repository.catalog import (
+    Head,
+    Propose,
+    Proposed,
+    Transaction,
+    VersionRef,
+    put_create_only,
+    put_manifest,
+)
 from warpdata.repository.manifest import JsonObject, Manifest, ShardList, TableEntry, version_of
 from warpdata.session import Session
 
-__all__ = ["ChangeMode", "ChangeSet", "check_expected", "list_removed", "put_page", "refuse_removal"]
+__all__ = ["ChangeMode", "ChangeSet", "check_expected", "list_removed", "page_writes", "refuse_removal"]
 
 _LISTED = 8
 
@@ -51,6 +61,8 @@ class ChangeSet:
     placement: Placement = field(default_factory=Placement)
     _built: dict[str | None, BuiltManifest] = field(default_factory=dict)
     """The manifest for each head that was seen, by commit. The change applies to these heads."""
+    _counters: dict[str | None, Mapping[str, int]] = field(default_factory=dict)
+    """The counters of sample ids that each head forgot, by commit. A replacement numbers its rows from 0."""
 
     def transaction(self, branch: str, author: str, message: str) -> Transaction:
         return Transaction(
@@ -78,12 +90,12 @@ class ChangeSet:
         return self._built[commit_id]
 
     def proposal(self, expected_version: str | None, upload: Callable[[BuiltManifest], None]) -> Propose:
-        """Return the callback for `commit`. It checks the change, builds the manifest and uploads new pages.
+        """Return the callback for `commit`. It checks the change and builds the manifest, whose pages it writes.
 
         `upload` stores the blobs of the manifest where it names them, unless they are there.
         """
 
-        def propose(head: Head | None) -> Manifest | None:
+        def propose(head: Head | None) -> Proposed | None:
             current = head.version if head else None
             check_expected(self.dataset_id, current, expected_version)
             if head is None and self._built and None not in self._built:
@@ -96,12 +108,13 @@ class ChangeSet:
                 hint = error.hint or "Open the new head, then publish again."
                 raise ConflictError(f"another commit was first: {error.message}", hint=hint) from error
             upload(built)
-            for digest, data in built.new_pages.items():
-                put_page(self.session, blob_key(digest, built.manifest.generations.get(digest)), data)
+            writes = page_writes(self.session, built.new_pages, built.manifest.generations)
             if not self.mode.appends and version_of(built.manifest) == current:
-                put_manifest(self.session.writer, built.manifest, self.session.pause)
+                IO_POOL.run_all(
+                    [*writes, lambda: put_manifest(self.session.writer, built.manifest, self.session.pause)]
+                )
                 return None
-            return built.manifest
+            return Proposed(built.manifest, writes, self._counters.get(head.commit if head else None, {}))
 
         return propose
 
@@ -131,7 +144,7 @@ class ChangeSet:
     def _reserve_ids(self, base: Manifest, head: Head) -> Manifest:
         """Return the head, in which new rows get other sample ids than rows of versions that a restore left behind."""
         ref = VersionRef(self.dataset_id, head.version, head.commit)
-        counters = self.session.catalog.forgotten_counters(ref)
+        counters = self._counters[head.commit] = self.session.catalog.forgotten_counters(ref)
         appended = [name for name, entry in self.staged.entries.get("tables", {}).items() if _appends_rows(entry)]
         empty = {name: TableEntry(ShardList()) for name in appended if name in counters}
         return replace(base, tables={**empty, **base.tables}).reserving_ids(counters)
@@ -174,7 +187,14 @@ def _appends_rows(staged: StagedEntry) -> bool:
     return isinstance(staged, StagedTable) and staged.appends and bool(staged.shards)
 
 
-def put_page(session: Session, key: str, data: bytes) -> None:
+def page_writes(
+    session: Session, pages: Mapping[str, bytes], generations: Mapping[str, str]
+) -> list[Callable[[], object]]:
+    """Return the writes of pages of shard lists, at the keys of their generations."""
+    return [partial(_put_page, session, blob_key(digest, generations.get(digest)), pages[digest]) for digest in pages]
+
+
+def _put_page(session: Session, key: str, data: bytes) -> None:
     """Store a page of a shard list, or repair the stored one if it is corrupt."""
     writer = session.writer
     if put_create_only(writer, key, data, session.pause):

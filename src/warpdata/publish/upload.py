@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,14 @@ from warpdata.errors import (
     ErrorKind,
     NotCachedError,
     ObjectNotFoundError,
-    StorageError,
 )
-from warpdata.kinds import LazyBlob, StagedBlob
+from warpdata.kinds import LazyBlob, MemoryBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
 from warpdata.primitives.parallel import IO_POOL, disk_threads, request_slots
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
-from warpdata.repository.catalog import Pause, retry_unknown
+from warpdata.repository.catalog import Pause, put_blob, put_blob_file
 from warpdata.session import Session
 from warpdata.storage import BlobCopy, GenerationReader, Reader, Writer, verify_blob
 
@@ -117,20 +116,21 @@ def distinct_blobs(staged: Iterable[StagedBlob]) -> list[Blob]:
 class StagedUpload:
     """The staged blobs of one publish on their way into the store.
 
-    Another head may need them at other keys. Then they are uploaded there too.
+    Another head may need them at other keys. Then they are uploaded there too. `find_staging` returns a directory for
+    lazy content.
     """
 
     def __init__(
         self,
         session: Session,
         staged: Sequence[StagedBlob],
-        staging: Path,
+        find_staging: Callable[[], Path],
         progress: Progress,
         stage: str = "upload",
     ) -> None:
         self._session = session
         self._staged = staged
-        self._staging = staging
+        self._find_staging = find_staging
         self._progress = progress
         self._stage = stage
         self._stored: Mapping[str, str] | None = None
@@ -163,7 +163,7 @@ class StagedUpload:
         missing = [file for file in files if not file.is_present]
         total_bytes = sum(file.fingerprint.blob.byte_size for file in files)
         counter = ProgressCounter(self._progress, self._stage, total_bytes, len(files))
-        _upload_files(self._session.writer, files, self._staging, counter, self._session.pause)
+        _upload_files(self._session.writer, files, self._find_staging, counter, self._session.pause)
         self.uploaded_files += len(missing)
         self.uploaded_bytes += sum(file.fingerprint.blob.byte_size for file in missing)
         self._stored = generations
@@ -205,20 +205,50 @@ def find_present(reader: Reader, blobs: Sequence[Blob], generations: Mapping[str
 
 
 def _upload_files(
-    writer: Writer, files: Sequence[PlannedFile], staging: Path, counter: ProgressCounter, pause: Pause
+    writer: Writer,
+    files: Sequence[PlannedFile],
+    find_staging: Callable[[], Path],
+    counter: ProgressCounter,
+    pause: Pause,
 ) -> None:
-    """Upload the blobs that are missing. Lazy content is written into `staging` and removed after its upload."""
+    """Upload the blobs that are missing. Lazy content is written into a directory and removed after its upload."""
+    is_staged = any(_is_written(file) for file in files)  # then the disk holds as many files
+    staging = find_staging() if is_staged else Path()
 
     def upload(file: PlannedFile) -> None:
+        blob = file.fingerprint.blob
         if file.is_present:
-            counter.add_bytes(file.fingerprint.blob.byte_size)
+            counter.add_bytes(blob.byte_size)
+        elif isinstance(file.content, MemoryBlob):
+            put_blob(writer, _MemoryPut(writer, file.content.data, counter), blob, file.generation, pause)
         else:
             with _on_disk(file, staging) as (path, fingerprint):
-                _put_file(writer, path, fingerprint, file.generation, counter, pause)
+                put_blob_file(writer, path, fingerprint, file.generation, pause, counter.add_bytes)
         counter.finish_file()
 
-    is_staged = any(file.content is not None for file in files)  # then the disk holds as many files
     IO_POOL.map_all(upload, files, limit=disk_threads() if is_staged else request_slots(SINGLE_PUT_BYTES))
+
+
+def _is_written(file: PlannedFile) -> bool:
+    """Return whether the content of a blob must be written to a file before it can be uploaded."""
+    return not file.is_present and file.content is not None and not isinstance(file.content, MemoryBlob)
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoryPut:
+    """Puts bytes under a key."""
+
+    writer: Writer
+    data: bytes
+    counter: ProgressCounter
+
+    def create(self, key: str) -> bool:
+        is_made = self.writer.create(key, self.data)
+        self.counter.add_bytes(len(self.data))
+        return is_made
+
+    def replace(self, key: str) -> None:
+        self.writer.replace(key, self.data)
 
 
 @contextmanager
@@ -231,50 +261,6 @@ def _on_disk(file: PlannedFile, staging: Path) -> Iterator[tuple[Path, Fingerpri
         yield written, file.content.write(written, file.fingerprint)
     finally:
         written.unlink(missing_ok=True)
-
-
-def _put_file(
-    writer: Writer,
-    path: Path,
-    fingerprint: Fingerprint,
-    generation: str | None,
-    counter: ProgressCounter,
-    pause: Pause,
-) -> None:
-    """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
-    blob = fingerprint.blob
-    key = blob_key(blob.hash, generation)
-    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
-
-    def put() -> None:
-        if writer.create_file(key, path, fingerprint, counter.add_bytes):
-            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
-        else:
-            is_checked = _is_intact(reader, blob)
-            if not is_checked:
-                writer.replace_file(key, path, fingerprint)
-        if not is_checked:
-            _check_size(reader, blob, path)
-
-    retry_unknown(put, pause)
-
-
-def _is_intact(reader: Reader, blob: Blob) -> bool:
-    """Check an object that an upload has met: its size, and its hash if it fits into one request.
-
-    Reading a small blob back takes as long as the request that has just been refused.
-    """
-    try:
-        is_sized = reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
-    except ObjectNotFoundError:
-        return False
-    return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
-
-
-def _check_size(reader: Reader, blob: Blob, path: Path) -> None:
-    stored = reader.stat(blob_key(blob.hash)).size_bytes
-    if stored != blob.byte_size:
-        raise StorageError(f"{path} has {blob.byte_size} bytes, but blob {blob.hash} in the store has {stored}")
 
 
 def _is_copy_of(reader: Reader, file: PlannedFile) -> bool:

@@ -8,13 +8,23 @@ from warpdata.query.binding import bind_filter, clauses_of
 from warpdata.query.clauses import Clauses
 from warpdata.query.duckdb import connect_open, httpfs_path, quote_identifier, read_files
 from warpdata.query.evaluator import Evaluator
-from warpdata.query.expr import Compare, Contains, IsNull, Leaf, Match, Not, Predicate, columns_of, over_column
+from warpdata.query.expr import (
+    Compare,
+    Contains,
+    IsNull,
+    Leaf,
+    Match,
+    Not,
+    Predicate,
+    columns_of,
+    over_column,
+)
 from warpdata.query.filter import ColumnNamespace, Filter, Metric, ValueExpr, col
 from warpdata.query.filter_tree import SampleClause, VectorClause
 from warpdata.query.parse import RowFilter, conjunction, parse_filter
 from warpdata.query.planner import Answer, LeafIndex, LeafPlan, LeafRows, plan
 from warpdata.query.projection import Expression, expr, project
-from warpdata.query.pruning import Bounds, can_match
+from warpdata.query.pruning import Bounds, can_match, required_values
 from warpdata.query.sql import ArrowSource, SqlParameters, list_sources, run_query
 from warpdata.query.value_set import value_key
 
@@ -60,6 +70,7 @@ __all__ = [
     "project",
     "quote_identifier",
     "read_files",
+    "required_values",
     "run_query",
     "value_key",
 ]

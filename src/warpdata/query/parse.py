@@ -17,7 +17,7 @@ from warpdata.limits import MAX_FILTER_LENGTH
 from warpdata.query.duckdb import first_line, quote_identifier, quoted, run_sealed
 from warpdata.query.duckdb_ast import ColumnResolver, iter_nodes, to_predicate
 from warpdata.query.expansion import expansion_of
-from warpdata.query.expr import And, Predicate
+from warpdata.query.expr import And, Compare, In, Not, Or, Predicate
 from warpdata.query.filter_sql import filter_sql
 
 if TYPE_CHECKING:
@@ -112,8 +112,19 @@ def _parse_filter(text: str, schema: pa.Schema, *, is_boolean: bool = True) -> R
         row_filter = _translate(text, _parse_sql(text), schema)
     except RecursionError as error:
         raise BadInputError(f"the filter {text[:80]!r}… is nested too deeply", kind=ErrorKind.INVALID_FILTER) from error
-    _check_types(row_filter, schema, is_boolean=is_boolean)
+    if not is_boolean or not _is_plain(row_filter.predicate):
+        _check_types(row_filter, schema, is_boolean=is_boolean)
     return row_filter
+
+
+def _is_plain(predicate: Predicate) -> bool:
+    """Return whether a filter only compares columns with constants that fit them, so that its types need no check.
+
+    A comparison is translated only if SQL converts its constant exactly, as `duckdb_ast` says.
+    """
+    if isinstance(predicate, And | Or):
+        return all(_is_plain(part) for part in predicate.parts)
+    return _is_plain(predicate.part) if isinstance(predicate, Not) else isinstance(predicate, Compare | In)
 
 
 def _translate(text: str, tree: dict[str, Any], schema: pa.Schema) -> RowFilter:

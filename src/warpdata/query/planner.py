@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class LeafRows:
-    """Rows of the table, as an index knows them. `true` and `null` are parts of `covered`."""
+    """Rows of the table, as an index knows them. `true` and `null` are parts of `covered`. None of them may change."""
 
     true: BitMap
     null: BitMap
@@ -67,7 +67,7 @@ class LeafPlan:
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows for which a predicate is certainly true, and those for which it is possibly true."""
+    """The rows for which a predicate is certainly true, and those for which it possibly is. Neither may change."""
 
     certain: BitMap
     possible: BitMap
@@ -259,13 +259,13 @@ class _Junction:
     def _intersect(self, truth: bool) -> _Bounds:
         """Begin with the fewest rows. Parts that cannot narrow the rows leave them undecided, and are not read."""
         useful = [part for part in self.parts if part.narrows(truth)]
-        certain, possible = self.planner.all_rows(), self.planner.all_rows()
+        bounds: _Bounds | None = None
         for part in sorted(useful, key=lambda part: part.estimate(truth)):
-            if not possible:
-                break
-            one, other = part.bounds(truth)
-            certain &= one
-            possible &= other
+            if bounds is None:
+                bounds = part.bounds(truth)
+            elif bounds[1]:
+                bounds = _intersect(bounds, part.bounds(truth))
+        certain, possible = bounds or (self.planner.all_rows(), self.planner.all_rows())
         return (certain if len(useful) == len(self.parts) else range_bitmap(0, 0)), possible
 
     def _unite(self, truth: bool) -> _Bounds:
@@ -275,3 +275,10 @@ class _Junction:
             certain |= one
             possible |= other
         return certain, possible
+
+
+def _intersect(one: _Bounds, other: _Bounds) -> _Bounds:
+    """Return the bounds of AND. Rows that are all decided are intersected once."""
+    certain = one[0] & other[0]
+    is_exact = one[0] is one[1] and other[0] is other[1]
+    return certain, certain if is_exact else one[1] & other[1]

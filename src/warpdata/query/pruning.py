@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpdata.query.expr import And, Compare, In, IsNull, Match, Not, Or, Predicate
+from warpdata.query.expr import And, Compare, Constant, In, IsNull, Match, Not, Or, Predicate
 
-__all__ = ["Bounds", "can_match"]
+__all__ = ["Bounds", "can_match", "required_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,15 @@ def can_match(predicate: Predicate, bounds: Mapping[str, Bounds]) -> bool:
     if isinstance(predicate, Match):
         return _match_can_match(predicate, bounds.get(predicate.column))
     return True
+
+
+def required_values(predicate: Predicate) -> list[tuple[str, tuple[Constant, ...]]]:
+    """Return columns that must have one of some values wherever the predicate is true."""
+    if isinstance(predicate, And):
+        return [found for part in predicate.parts for found in required_values(part)]
+    if isinstance(predicate, Compare) and predicate.op == "=":
+        return [(predicate.column, (predicate.value,))]
+    return [(predicate.column, predicate.values)] if isinstance(predicate, In) else []
 
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}

@@ -137,7 +137,9 @@ def _tags(value: Any) -> list[str]:
 
 def _time(value: Any) -> datetime:
     if not isinstance(value, datetime):
-        raise _mismatch("a datetime", value)
+        error = _mismatch("a datetime", value)
+        error.hint = "Make one from text with datetime.fromisoformat()." if isinstance(value, str) else None
+        raise error
     if value.tzinfo is None:
         hint = "Use datetime.now(UTC), or replace(tzinfo=UTC)."
         raise SchemaMismatchError(f"{value.isoformat()} has no time zone", hint=hint)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpdata.formats.search import TopScores
+from warpdata.formats.search import TopScores, VectorSegment
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.search.hits import Hits, SearchExplanation, SearchPart
 from warpdata.search.image_search import ImageClause, search_images
 from warpdata.search.request import ID_COLUMN, SCORE_COLUMN, NearClause, TextClause
-from warpdata.search.search_index import SearchIndexes
+from warpdata.search.search_index import SearchIndex, SearchIndexes
 from warpdata.search.text_search import search_texts
 from warpdata.search.vector_search import search_vectors
 from warpdata.storage import IOStats
@@ -54,7 +54,11 @@ class SearchRequest:
 def search_table(table: Table, request: SearchRequest, indexes: SearchIndexes, io_stats: Callable[[], IOStats]) -> Hits:
     """Search the rows that the filters of the table keep."""
     before = io_stats()
-    selected = indexes.select(table)
+    vectors: SearchIndex[VectorSegment] | None = None
+    if isinstance(request.near, NearClause) and not request.exact:
+        selected, vectors = indexes.prepare(table, request.near.column, request.near.query.metric)
+    else:
+        selected = indexes.select(table)
     selection = selected.selection
     found: list[tuple[TopScores, SearchPart]] = []
     if isinstance(near := request.near, ImageClause):
@@ -62,7 +66,6 @@ def search_table(table: Table, request: SearchRequest, indexes: SearchIndexes, i
         found.append((best, search_images(table, selection, near, best)))
     elif near is not None:
         best = TopScores(request.ranks)
-        vectors = None if request.exact else indexes.vectors(table, near.column, near.query.metric)
         found.append((best, search_vectors(table, selected, near, best, vectors)))
     if (text := request.text) is not None:
         best = TopScores(request.ranks)

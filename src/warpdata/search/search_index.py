@@ -5,9 +5,9 @@ A segment that is damaged covers nothing. It is named in a warning, once, and it
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -24,8 +24,10 @@ from warpdata.formats.indexes import Segment
 from warpdata.formats.parquet import ShardOpener
 from warpdata.formats.search import VECTOR_KINDS, BlockCache, TextSegment, VectorSegment
 from warpdata.kinds import VersionContext
-from warpdata.kinds.indexes import INDEXES, OpenedIndex, Parameters, PlacedSource, place_sources
+from warpdata.kinds.indexes import INDEXES, IndexEntry, OpenedIndex, Parameters, PlacedSource, place_sources
 from warpdata.kinds.tables import IndexedTable, Table
+from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.fork import ForkSafeLock
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Shard
 from warpdata.repository.rows import RowSelection
@@ -51,16 +53,29 @@ class SearchIndex(Generic[S]):
     """An index of one column, opened. Segments that turn out to be damaged are left out from then on."""
 
     def __init__(
-        self, index: OpenedIndex, table: Table, open_segment: Callable[[Shard, Segment], S], memory: BlockCache
+        self,
+        index: OpenedIndex,
+        table: Table,
+        open_segment: Callable[[Shard, Segment], S],
+        preload: Callable[[Shard], object],
+        memory: BlockCache,
     ) -> None:
+        """Open the segments. `preload` reads what opening them needs, while the directory is read."""
         self.name = index.name
         self.memory = memory
         self._index = index
         self._row_count = table.entry.shards.row_count
         parts = IndexedTable(table.entry, table.raw().schema(), table.opener, table.load_page)
-        self.segments: list[OpenSegment[S]] = self.guard(None, partial(self._open, parts, open_segment)) or []
+        opened = self.guard(None, partial(self._open, parts, open_segment, preload))
+        self.segments: list[OpenSegment[S]] = opened or []
 
-    def _open(self, table: IndexedTable, open_segment: Callable[[Shard, Segment], S]) -> list[OpenSegment[S]]:
+    def _open(
+        self,
+        table: IndexedTable,
+        open_segment: Callable[[Shard, Segment], S],
+        preload: Callable[[Shard], object],
+    ) -> list[OpenSegment[S]]:
+        self._index.load(preload)
         placed: dict[int, list[PlacedSource]] = {}
         column = self._index.entry.column
         for _, source in place_sources(table.entry, table.load_page, column, self._index.places):
@@ -110,7 +125,7 @@ class SearchIndexes:
         self._version = version
         self.memory = search_memory(version.session.settings.search_memory_bytes)
         self._files = ShardOpener(version.session.reader)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._vectors: dict[str, SearchIndex[VectorSegment]] = {}
         self._texts: dict[str, SearchIndex[TextSegment]] = {}
 
@@ -125,8 +140,27 @@ class SearchIndexes:
             return None
         with self._lock:
             if found.name not in self._vectors:
-                self._vectors[found.name] = SearchIndex(found, table, self._open_vectors, self.memory)
+                self._vectors[found.name] = SearchIndex(
+                    found, table, self._open_vectors, lambda shard: self._segment(shard).head, self.memory
+                )
             return self._vectors[found.name]
+
+    def prepare(self, table: Table, column: str, metric: str) -> tuple[SelectedRows, SearchIndex[VectorSegment] | None]:
+        """Return `select` and `vectors`. An index that has to be opened is read while the filters are answered."""
+        found = self._find(VECTOR_KINDS, table, column, {"metric": metric})
+        if found is None or found.name in self._vectors or not table.filters:
+            return self.select(table), self.vectors(table, column, metric)
+
+        def open_with_members() -> SearchIndex[VectorSegment] | None:
+            index = self.vectors(table, column, metric)
+            if index is not None:
+                for opened in list(index.segments):
+                    index.guard(opened, opened.segment.load_members)
+            return index
+
+        with IO_POOL.executor() as executor:
+            opening = executor.submit(open_with_members)
+            return self.select(table), opening.result()
 
     def texts(self, table: Table, column: str) -> SearchIndex[TextSegment] | None:
         """Return an index of the words of a column; None if there is none."""
@@ -135,22 +169,30 @@ class SearchIndexes:
             return None
         with self._lock:
             if found.name not in self._texts:
-                self._texts[found.name] = SearchIndex(found, table, self._open_text, self.memory)
+                self._texts[found.name] = SearchIndex(found, table, self._open_text, self._files.open, self.memory)
             return self._texts[found.name]
 
+    @cached_property
+    def _entries(self) -> list[tuple[str, IndexEntry]]:
+        """The indexes of this release, by name."""
+        out = []
+        for name, payload in sorted(self._version.manifest.indexes.items()):
+            with suppress(UnsupportedError, ManifestCorruptedError):  # one of another release has no effect
+                out.append((name, INDEXES.parse(name, payload)))
+        return out
+
     def _find(self, kinds: Sequence[str], table: Table, column: str, parameters: Parameters) -> OpenedIndex | None:
-        for name in sorted(self._version.manifest.indexes):
-            try:
-                entry = INDEXES.parse(name, self._version.manifest.indexes[name])
-            except (UnsupportedError, ManifestCorruptedError):
-                continue  # an index of another release has no effect
+        for name, entry in self._entries:
             is_of_column = entry.kind in kinds and (entry.table, entry.column) == (table.name, column)
             if is_of_column and parameters.items() <= entry.parameters.items():
                 return INDEXES.open(self._version, name)
         return None
 
+    def _segment(self, shard: Shard) -> VectorSegment:
+        return VectorSegment(self._version.session.reader, shard, self.memory)
+
     def _open_vectors(self, shard: Shard, segment: Segment) -> VectorSegment:
-        opened = VectorSegment(self._version.session.reader, shard, self.memory)
+        opened = self._segment(shard)
         if opened.head.row_count != segment.row_count:
             raise CorruptError(f"segment {shard.hash} has {opened.head.row_count} rows, not {segment.row_count}")
         return opened
@@ -158,5 +200,7 @@ class SearchIndexes:
     def _open_text(self, shard: Shard, segment: Segment) -> TextSegment:
         if segment.entries is None or shard.footer is None:
             raise CorruptError(f"segment {shard.hash} has no footer or no count of entries")
-        file = self._files.open(Shard(shard.hash, shard.byte_size, segment.entries, shard.footer))
+        file = self._files.open(shard)
+        if file.layout.metadata.num_rows != segment.entries:
+            raise CorruptError(f"segment {shard.hash} has other entries than {segment.entries}")
         return TextSegment(file, segment)

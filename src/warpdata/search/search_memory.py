@@ -6,13 +6,13 @@ may use those of others, and nothing has to be invalidated.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 from warpdata.formats.search import BlockCache
 from warpdata.kinds.tables import Table
+from warpdata.primitives.fork import ForkSafeLock
 from warpdata.repository.rows import RowSelection
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SelectedRows", "search_memory", "select_rows"]
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _memory = BlockCache(0, clear_after_fork=True)
 _numbers = count()
 _ENTRY_BYTES = 1000

@@ -17,11 +17,20 @@ from pydantic import BaseModel
 
 from warpdata.errors import AccessDeniedError, AuthenticationError, BadInputError, CommitUnknownError, ConflictError
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.server.access import AttemptLimit, Principal, Roles, find_sign_in, find_token
+from warpdata.server.access import SIGN_IN_S, AttemptLimit, Principal, Roles, find_sign_in, find_token
 from warpdata.server.database import IdempotencyRow
 from warpdata.server.service import Service
 
-__all__ = ["CSRF_HEADER", "LOCAL_USER", "Caller", "Once", "ServiceOf", "client_ip", "cookie_name"]
+__all__ = [
+    "CSRF_HEADER",
+    "LOCAL_USER",
+    "Caller",
+    "Once",
+    "ServiceOf",
+    "client_ip",
+    "cookie_name",
+    "set_sign_in_cookie",
+]
 
 CSRF_HEADER = "X-Warp-Request"
 LOCAL_USER = "local"
@@ -31,7 +40,7 @@ _MAX_KEY_LENGTH = 128
 M = TypeVar("M", bound=BaseModel)
 
 
-def get_service(request: Request) -> Service:
+async def get_service(request: Request) -> Service:  # asynchronous, because a thread would cost more than it does
     service: Service = request.app.state.service
     return service
 
@@ -47,6 +56,13 @@ def cookie_name(service: Service) -> str:
     """Return the name of the cookie. The prefix makes browsers insist on https and on this host alone."""
     is_secure = (service.options.public_url or "").startswith("https://")
     return "__Host-warp" if is_secure else "warp_sign_in"
+
+
+def set_sign_in_cookie(answer: Response, service: Service, secret: str) -> None:
+    """Let the browser of an answer be signed in."""
+    name = cookie_name(service)
+    is_secure = name.startswith("__Host-")
+    answer.set_cookie(name, secret, max_age=SIGN_IN_S, httponly=True, samesite="lax", secure=is_secure, path="/")
 
 
 def get_principal(request: Request, service: ServiceOf) -> Principal:

@@ -5,6 +5,8 @@ The host is checked because a browser lets any web site reach a loopback address
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -14,15 +16,16 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warpdata.errors import ErrorKind
-from warpdata.limits import MIB
+from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES, MAX_PARTIAL_BYTES, MAX_SEARCH_BODY_BYTES
 from warpdata.server.problems import problem
 from warpdata.server.service import ServiceOptions
 
-__all__ = ["MAX_BODY_BYTES", "MAX_FILE_BYTES", "Guard", "RequestMetrics", "allowed_hosts"]
+__all__ = ["Guard", "RequestMetrics", "allowed_hosts"]
 
-MAX_BODY_BYTES = 1 * MIB
-MAX_FILE_BYTES = 64 * MIB
-"""One file that is sent in one request."""
+_LOG = logging.getLogger("warpdata.server.requests")
+_UNLOGGED = ("/healthz", "/readyz", "/metrics")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -42,6 +45,12 @@ class RequestMetrics:
         self.requests = Counter("warp_requests", "Requests that were answered.", labels, registry=registry)
         self.seconds = Histogram("warp_request_seconds", "Time until an answer began.", labels[:2], registry=registry)
 
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer. `route` is a pattern, so that labels are bounded."""
+        known = method if method in _METHODS else "other"
+        self.requests.labels(known, route, str(status)).inc()
+        self.seconds.labels(known, route).observe(seconds)
+
 
 def allowed_hosts(options: ServiceOptions) -> Sequence[str]:
     """Return the names under which the service may be addressed: loopback, or that of the public URL."""
@@ -53,19 +62,28 @@ class Guard:
     """The outermost layer of the application."""
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Sequence[str], metrics: RequestMetrics, timer: Callable[[], float]
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Sequence[str],
+        metrics: RequestMetrics,
+        timer: Callable[[], float],
+        new_id: Callable[[], str],
     ) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
         self._metrics = metrics
         self._timer = timer
+        self._new_id = new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers, started, counted = Headers(scope=scope), self._timer(), False
-        limit = MAX_FILE_BYTES if "/uploads/" in scope["path"] else MAX_BODY_BYTES
+        given = headers.get("x-request-id", "")  # of a proxy, so that its log and ours can be compared
+        request_id = given if _REQUEST_ID.fullmatch(given) else self._new_id()
+        limit = _body_limit(scope["path"])
         received = 0
 
         async def send_guarded(message: Message) -> None:
@@ -76,7 +94,8 @@ class Guard:
                     answer.setdefault(name, value)
                 if not counted:
                     counted = True
-                    self._count(scope, message["status"], self._timer() - started)
+                    answer["X-Request-Id"] = request_id
+                    self._count(scope, message["status"], self._timer() - started, request_id)
             await send(message)
 
         async def receive_bounded() -> Message:
@@ -102,11 +121,33 @@ class Guard:
             return
         await self._app(scope, receive_bounded, send_guarded)
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")  # the pattern, so that labels are bounded
-        method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.seconds.labels(method, route).observe(seconds)
+    def _count(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.count(scope["method"], route, status, seconds)
+        if route in _UNLOGGED and status < 400:
+            return
+        values, client = scope.get("path_params") or {}, scope.get("client")
+        about = {
+            "request_id": request_id,
+            "method": scope["method"][:16],
+            "route": route,
+            "status": status,
+            "duration_ms": round(1000 * seconds, 1),
+            "workspace": values.get("workspace"),
+            "dataset": values.get("name"),
+            "ip": client[0] if client else None,
+        }
+        known = {name: value for name, value in about.items() if value is not None}
+        _LOG.info("%s %s %d %.1f ms", about["method"], route, status, 1000 * seconds, extra=known)
+
+
+def _body_limit(path: str) -> int:
+    """Return the most that a body may have. A file in parts is bounded by the length that was announced for it."""
+    if "/partial/" in path:
+        return MAX_PARTIAL_BYTES
+    if path.endswith("/search"):
+        return MAX_SEARCH_BODY_BYTES
+    return MAX_FILE_BYTES if "/uploads/" in path or path.endswith("/annotations") else MAX_BODY_BYTES
 
 
 def _hostname(host: str) -> str:

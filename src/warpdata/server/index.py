@@ -16,9 +16,12 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from warpdata.kinds import entries_by_kind
+from warpdata.kinds.artifacts import ArtifactInfo
 from warpdata.repository.catalog import MAIN, Address, find_head, read_commit
+from warpdata.repository.manifest import Manifest
 from warpdata.server.access import AuditEntry, Place, Principal, Role, record
-from warpdata.server.database import DatasetRow, EventRow
+from warpdata.server.database import DatasetRow
+from warpdata.server.event_log import ServiceEvent, add_event
 from warpdata.server.service import Service
 
 __all__ = ["Synchronized", "forget_dataset", "index_dataset", "record_change", "synchronize", "visible_to"]
@@ -75,13 +78,25 @@ def index_dataset(service: Service, dataset_id: str) -> bool:
         updated=commit.time,
         row_count=manifest.row_count,
         size_bytes=manifest.data_bytes,
+        file_count=_count_files(manifest),
         sections={kind.section: sorted(entries) for kind, entries in entries_by_kind(manifest) if entries},
     )
     data = {"dataset": dataset_id, "version": head.version, "commit": head.commit}
+    event = ServiceEvent("head", workspace, name, data)
     with suppress(IntegrityError), service.database.write() as db:  # another process indexes the same head
         db.merge(made)
-        db.add(EventRow(time=service.now(), kind="head", workspace=workspace, dataset=name, data=data))
+        add_event(service, db, event)
     return True
+
+
+def _count_files(manifest: Manifest) -> int:
+    """Return the number of files in all artifacts."""
+    return sum(
+        info.members
+        for kind, entries in entries_by_kind(manifest)
+        for info in (kind.describe(name, entry) for name, entry in entries.items())
+        if isinstance(info, ArtifactInfo)
+    )
 
 
 def record_change(service: Service, caller: Principal, dataset_id: str, action: str, detail: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ from warpdata.errors import (
     WarpError,
 )
 
-__all__ = ["MEDIA_TYPE", "PROBLEMS", "Problem", "add_handlers", "problem"]
+__all__ = ["MEDIA_TYPE", "PROBLEMS", "ErrorDescription", "Problem", "add_handlers", "describe_error", "problem"]
 
 MEDIA_TYPE = "application/problem+json"
 _LOG = logging.getLogger("warpdata.server")
@@ -51,6 +52,8 @@ _CODES = {
     503: ErrorKind.STORAGE,
 }
 _MAX_FINDINGS = 20
+_TITLES = {460: "Checksum Mismatch"}
+"""Titles of statuses that HTTP itself does not have: that of the tus protocol."""
 
 
 class InvalidField(BaseModel):
@@ -95,7 +98,7 @@ def problem(
     """Return the answer to a request that failed. `extra` adds members of one kind of problem."""
     found = Problem(
         type=f"urn:warpdata:error:{code}",
-        title=HTTPStatus(status).phrase,
+        title=_TITLES.get(status) or HTTPStatus(status).phrase,
         status=status,
         code=code,
         detail=detail,
@@ -122,15 +125,34 @@ def add_handlers(app: FastAPI) -> None:
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, WarpError)
-    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    shown = describe_error(error)
+    if shown.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _LOG.error("%s %s failed: %s", request.method, request.url.path, error.message)
-        detail = "the store cannot answer now" if status == HTTPStatus.SERVICE_UNAVAILABLE else "stored data is damaged"
-        return problem(status, error.kind, detail, "An operator finds the reason in the log of the service.")
-    answer = problem(status, error.kind, error.message, error.hint)
+    answer = problem(shown.status, error.kind, shown.detail, shown.hint)
     if isinstance(error, RateLimitedError):
         answer.headers["Retry-After"] = str(error.retry_after_s)
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDescription:
+    """What a user hears of an error. Names of datasets of others and of stored objects stay in the log."""
+
+    status: int
+    detail: str
+    hint: str | None
+
+
+def describe_error(error: WarpError) -> ErrorDescription:
+    """Return the status of an error, and what its user may know about it."""
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        detail = "the store cannot answer now" if status == HTTPStatus.SERVICE_UNAVAILABLE else "stored data is damaged"
+        return ErrorDescription(status, detail, "An operator finds the reason in the log of the service.")
+    if error.kind is ErrorKind.SHARED_BYTES:
+        detail = "another dataset has the same bytes, so they cannot be erased"
+        return ErrorDescription(status, detail, "An operator finds out which one.")
+    return ErrorDescription(status, error.message, error.hint)
 
 
 async def _on_invalid(_request: Request, error: Exception) -> JSONResponse:

@@ -19,6 +19,7 @@ from warpdata.limits import MIB
 from warpdata.primitives.hashing import is_digest, sha256_hex
 from warpdata.repository.rows import RowSelection
 from warpdata.server.cells import json_rows
+from warpdata.server.image_classes import rows_with_class
 from warpdata.server.service import Service
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class SampleQuery:
     columns: tuple[str, ...] | None = None
     limit: int = 100
     cursor: str | None = None
+    offset: int = 0
+    class_name: str | None = None
+    """Keeps the images of a collection that have an annotation of this class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,8 @@ def pinned_version(query: SampleQuery) -> str | None:
 def read_page(service: Service, dataset: Dataset, query: SampleQuery) -> SampleRows:
     """Read one page of the rows that a filter keeps."""
     table = dataset.table(query.table)
-    question = sha256_hex(json.dumps([table.name, query.filter]).encode())[:16]
-    position = SamplePosition(dataset.version, question, 0)
+    question = sha256_hex(json.dumps([table.name, query.filter, query.class_name]).encode())[:16]
+    position = SamplePosition(dataset.version, question, query.offset)
     if query.cursor is not None:
         position = SamplePosition.decode(query.cursor)
         if (position.version, position.question) != (dataset.version, question):
@@ -117,7 +121,7 @@ def read_page(service: Service, dataset: Dataset, query: SampleQuery) -> SampleR
                 hint="Send the same table and filter with a cursor, or none to begin again.",
                 kind=ErrorKind.TOKEN_MISMATCH,
             )
-    kept = select_rows(service, dataset, table, query.filter)
+    kept = select_rows(service, dataset, table, query)
     numbers = kept.slice(position.done, min(position.done + query.limit, len(kept))).numbers
     shown = table.raw() if query.columns is None else table.raw().select(list(query.columns))
     samples = _read_rows(shown, numbers)
@@ -160,8 +164,13 @@ def describe_schema(dataset: Dataset, table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def select_rows(service: Service, dataset: Dataset, table: Table, expression: str | None) -> RowSelection:
-    """Return the rows that a filter keeps. The one place where the service evaluates filters."""
+def select_rows(service: Service, dataset: Dataset, table: Table, query: SampleQuery) -> RowSelection:
+    """Return the rows that a query keeps. The one place where the service evaluates filters."""
+    kept = _filtered_rows(service, dataset, table, query.filter)
+    return kept if query.class_name is None else kept & rows_with_class(service, dataset, table, query.class_name)
+
+
+def _filtered_rows(service: Service, dataset: Dataset, table: Table, expression: str | None) -> RowSelection:
     if not expression:
         return RowSelection.all_rows(table.unfiltered_count)
     key = (dataset.id, dataset.version, table.name, expression)
@@ -194,12 +203,12 @@ def describe_column(service: Service, dataset: Dataset, query: SampleQuery, colu
     table = dataset.table(query.table).raw()
     if column not in table.schema().names:
         raise ColumnNotFoundError(f"table {table.name!r} has no column {column!r}")
-    key = (dataset.id, dataset.version, table.name, query.filter or "", column)
+    key = (dataset.id, dataset.version, table.name, query.filter or "", query.class_name or "", column)
     found = service.statistics.get(key)
     if not isinstance(found, ColumnStatistics):
         rows = table.select([column])
-        if query.filter:
-            rows = rows.filter(query.filter)
+        if query.filter or query.class_name:
+            rows = replace(rows, rows=select_rows(service, dataset, table, query))
         is_sampled = table.unfiltered_count > _EXACT_ROWS
         if is_sampled:
             rows = rows.sample(_EXACT_ROWS)

@@ -8,18 +8,32 @@ from datetime import UTC, datetime, timedelta
 from warpdata.datasets import Dataset
 from warpdata.errors import DatasetNotFoundError, NotFoundError
 from warpdata.primitives.byte_lru import ByteLRU
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import is_digest
 from warpdata.repository.catalog import Address, VersionRef
 from warpdata.repository.rows import RowSelection
 from warpdata.server.blob_index import BlobIndex
 from warpdata.server.database import Database
+from warpdata.server.safe_http import AddressRule, parse_networks
+from warpdata.server.thumbnails import Thumbnails
 from warpdata.session import Session
 
-__all__ = ["Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
+__all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
 
 _OPENED_VERSIONS = 64
 _SELECTION_BYTES = 64 * 1024 * 1024
 _STATISTICS_ENTRIES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderOptions:
+    """An OpenID Connect provider, and what the service is called there."""
+
+    issuer: str
+    client_id: str
+    client_secret: str | None = field(default=None, repr=False)
+    creates_users: bool = False
+    """Create a user for each verified e-mail address. The user has no role yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,12 @@ class ServiceOptions:
     """Threads for calls of the library. Further requests wait."""
     sign_in_attempts: int = 20
     """Failed attempts of one address within a minute."""
+    allowed_networks: tuple[str, ...] = ()
+    """Networks that are not public, and may be reached by webhooks, imports and sign-in providers."""
+    provider: ProviderOptions | None = None
+    """Who signs users in, beside sign-in links."""
+    mirrors: tuple[str, ...] = ()
+    """Stores with copies of datasets, from which a scrub restores lost bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,13 @@ class Service:
     )
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
+    thumbnails: Thumbnails = field(default_factory=Thumbnails)
     _opened: ByteLRU[tuple[str, str], Dataset] = field(default_factory=lambda: ByteLRU(max_entries=_OPENED_VERSIONS))
+
+    @cached_property
+    def addresses(self) -> AddressRule:
+        """Where requests of the service may go."""
+        return AddressRule(parse_networks(self.options.allowed_networks))
 
     def now(self) -> str:
         return self.session.timestamp()

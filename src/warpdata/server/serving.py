@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
-import uvicorn
 from sqlalchemy import select
 
 from warpdata.errors import BadInputError
@@ -16,14 +16,14 @@ from warpdata.repository.catalog import mark_store
 from warpdata.server.access import create_user, issue_sign_in_code
 from warpdata.server.app import create_app
 from warpdata.server.database import UserRow, open_database
-from warpdata.server.jobs import JobWorker, stop_workers
+from warpdata.server.jobs import start_workers, stop_workers
+from warpdata.server.listening import listen
 from warpdata.server.service import Service, ServiceOptions
 from warpdata.session import Session
 
 __all__ = ["Running", "check_options", "first_user", "open_service", "serve", "sign_in_link", "work"]
 
 FIRST_USER = "admin"
-_GRACE_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +66,34 @@ def open_service(session: Session, database_url: str, options: ServiceOptions | 
     database = open_database(database_url)
     try:
         mark_store(session.writer, session.pause)
-        yield Service(session, database, options or ServiceOptions())
+        service = Service(session, database, options or ServiceOptions())
+        try:
+            yield service
+        finally:
+            service.thumbnails.close()
     finally:
         database.close()
 
 
-def serve(service: Service, on_ready: Callable[[Running], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come."""
+def serve(service: Service, on_ready: Callable[[Running], None], sockets: Sequence[Any] = ()) -> None:
+    """Answer requests until SIGINT or SIGTERM. `on_ready` hears of the address when the first request can come.
+
+    `sockets` listen already: those that several processes share.
+    """
     check_options(service.options)
     options = service.options
     app = create_app(service)
-    config = uvicorn.Config(
-        app,
-        host=options.host,
-        port=options.port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
-        h11_max_incomplete_event_size=64 * 1024,
-    )
 
     def end() -> None:
         app.state.is_ending = True
 
-    with suppress(KeyboardInterrupt):  # raised again after the last answer was sent
-        _AnnouncedServer(config, lambda port: on_ready(_announce(service, port)), end).run()
-
-
-class _AnnouncedServer(uvicorn.Server):
-    """A server that tells its port when it listens, and when it ends."""
-
-    def __init__(self, config: uvicorn.Config, on_port: Callable[[int], None], on_end: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_port = on_port
-        self._on_end = on_end
-
-    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        self._on_end()  # before open connections are waited for, so that streams of events end
-        await super().shutdown(sockets)  # type: ignore[arg-type]
-
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup(sockets)  # type: ignore[arg-type]
-        if self.started:
-            self._on_port(self.servers[0].sockets[0].getsockname()[1])
+    place = (options.host, options.port)
+    listen(app, place, lambda port: on_ready(_announce(service, port)), end, sockets=sockets)
 
 
 def work(service: Service, is_ending: Callable[[], bool]) -> None:
     """Run jobs of a service until `is_ending` says so, in a process of their own."""
-    workers = [JobWorker(service) for _ in range(service.options.job_threads)]
-    for worker in workers:
-        worker.start()
+    workers = start_workers(service)
     try:
         while not is_ending():
             service.session.sleep(0.2)

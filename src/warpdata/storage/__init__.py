@@ -29,18 +29,20 @@ from warpdata.storage.range_source import (
     RangeSource,
     explain_os_error,
 )
-from warpdata.storage.service_client import ServiceClient, ServiceReply
+from warpdata.storage.service_client import ClientOptions, ServiceClient, ServiceReply, problem_error
 from warpdata.storage.service_store import ServiceStore
 from warpdata.storage.tokens import forget_token, read_token, save_token
 from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry, check_key
-from warpdata.storage.verified_read import BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
+from warpdata.storage.verified_read import REPAIR_HINT, BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
 __all__ = [
+    "REPAIR_HINT",
     "SNIFFED_BYTES",
     "BlobCopy",
     "BufferedBlob",
     "ByteRange",
+    "ClientOptions",
     "ConcurrentSource",
     "DirectSource",
     "FileRangeSource",
@@ -81,6 +83,7 @@ __all__ = [
     "open_external",
     "open_private",
     "open_store",
+    "problem_error",
     "read_blob",
     "read_token",
     "read_verified",

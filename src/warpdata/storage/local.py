@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,10 +41,11 @@ from warpdata.limits import (
     MAX_SMALL_OBJECT_BYTES,
     STREAM_CHUNK_BYTES,
 )
-from warpdata.primitives.atomic_file import AtomicFile, make_directories, sync_directory
+from warpdata.primitives.atomic_file import AtomicFile, make_directories, make_unsynced_directories, sync_directory
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.concurrency import descriptor_share
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.ranges import ByteRange, check_ranges
 from warpdata.storage.types import GetResult, ObjectInfo, check_expiry, check_key
 from warpdata.storage.verified_read import read_verified_chunks
@@ -81,7 +83,7 @@ class LocalStore:
             return path if path.is_file() else None
 
     def read(self, key: str) -> GetResult:
-        with self._translated(key), self._path(key).open("rb") as file:
+        with self._translated(key), open(self._prefix + check_key(key), "rb", buffering=0) as file:  # noqa: PTH123
             status = os.fstat(file.fileno())
             if status.st_size > MAX_SMALL_OBJECT_BYTES:
                 raise LimitExceededError(f"{key!r} has {status.st_size} bytes, too many to read whole")
@@ -184,14 +186,14 @@ class LocalStore:
     def replace(self, key: str, data: bytes) -> None:
         with self._staged(key) as staged:
             staged.file.write(data)
-            make_directories(staged.path.parent)
+            _sync_before_name(staged)
             staged.replace()
         self._forget(key)
 
     def replace_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> None:
         with self._staged(key) as staged:
             staged.file.writelines(read_verified_chunks(path, fingerprint, COPY_CHUNK_BYTES, on_bytes))
-            make_directories(staged.path.parent)
+            _sync_before_name(staged)
             staged.replace()
         self._forget(key)
 
@@ -235,14 +237,15 @@ class LocalStore:
             OPEN_FILES.forget(self._prefix + key)
 
     def _path(self, key: str) -> Path:
-        return self._root.joinpath(*check_key(key).split("/"))
+        return Path(self._prefix + check_key(key))
 
     def _exists(self, key: str) -> bool:
         with self._translated(key):
-            return self._path(key).exists()
+            return os.path.exists(self._prefix + check_key(key))  # noqa: PTH110 - a path object costs as much again
 
     def _publish(self, staged: AtomicFile) -> bool:
-        make_directories(staged.path.parent)
+        """Give a staged file its name, which is durable when this returns. False: something has it."""
+        _sync_before_name(staged)
         if not staged.create(sync_parent=False):
             return False
         if not staged.is_durable:
@@ -371,6 +374,19 @@ def retry_without_descriptors(act: Callable[[], _T]) -> _T:
             raise
     OPEN_FILES.clear()
     return act()
+
+
+def _sync_before_name(staged: AtomicFile) -> None:
+    """Force the bytes of a file, and new directories on the way to it, to the disk.
+
+    All are synced at the same time, because a file system with a journal commits them together. Syncing each directory
+    when it is made would wait for the disk each time.
+    """
+    grown = make_unsynced_directories(staged.path.parent)
+    if not staged.is_durable:
+        return
+    syncs: list[Callable[[], None]] = [staged.sync, *(partial(sync_directory, directory) for directory in grown)]
+    IO_POOL.run_all(syncs)
 
 
 def _is_durable(key: str) -> bool:

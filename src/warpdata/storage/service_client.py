@@ -39,7 +39,7 @@ from warpdata.limits import MAX_SMALL_OBJECT_BYTES
 from warpdata.primitives.backoff import Backoff
 from warpdata.primitives.fork import register_after_fork
 
-__all__ = ["API_PATH", "ClientOptions", "ServiceClient", "ServiceReply", "check_token"]
+__all__ = ["API_PATH", "ClientOptions", "ServiceClient", "ServiceReply", "check_token", "problem_error"]
 
 API_PATH = "/api/v1"
 _IDLE_S = 3.0
@@ -84,12 +84,13 @@ class ServiceReply:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Time-outs and retries of a client."""
+    """Time-outs and retries of a client, and the path that its routes begin with."""
 
     timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
     max_retries: int = 5
     retry_timeout_s: float = 60.0
+    api_path: str = API_PATH
 
 
 class ServiceClient:
@@ -130,6 +131,12 @@ class ServiceClient:
         reply = self.send("POST", path, query=query, body=data, headers=headers, is_repeatable=key is not None)
         return reply.json() if reply.data else None
 
+    def send_json(self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
+        """Send a document to a route that may be repeated without harm, and return the answer."""
+        data = json.dumps({} if body is None else body).encode()
+        headers = {"Content-Type": "application/json"}
+        return self.send(method, path, body=data, headers=headers, is_repeatable=True, timeout_s=timeout_s).json()
+
     def send(
         self,
         method: str,
@@ -140,6 +147,7 @@ class ServiceClient:
         size_bytes: int | None = None,
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool = False,
+        timeout_s: float | None = None,
     ) -> ServiceReply:
         """Send a request, and return the answer or raise the error that it describes.
 
@@ -147,13 +155,14 @@ class ServiceClient:
         sent completely, `WriteUnknownError` is raised.
         """
         known = {name: _text(value) for name, value in (query or {}).items() if value is not None}
-        target = f"{self._parts.path.rstrip('/')}{API_PATH}{quote(path, safe='/~@:+')}"
+        target = f"{self._parts.path.rstrip('/')}{self._options.api_path}{quote(path, safe='/~@:+')}"
         request = _Request(
             method,
             f"{target}?{urlencode(known)}" if known else target,
             {**self.headers(), **(headers or {})},
             body,
             size_bytes,
+            timeout_s or self._options.timeout_s,
         )
         backoff = Backoff(self._options.max_retries, self._options.retry_timeout_s)
         while True:
@@ -172,7 +181,7 @@ class ServiceClient:
             try:
                 if connection.sock is None:
                     connection.connect()
-                    _set_timeout(connection, self._options.timeout_s)
+                _set_timeout(connection, request.timeout_s)
                 is_sent = True
                 content, is_stream = request.content()
                 connection.request(request.method, request.target, content, request.headers, encode_chunked=is_stream)
@@ -239,6 +248,7 @@ class _Request:
     headers: Mapping[str, str]
     body: Body
     size_bytes: int | None
+    timeout_s: float
 
     def content(self) -> tuple[Any, bool]:
         """Return the body of one attempt, and whether it is sent in chunks. Sets the length where it is known."""
@@ -286,13 +296,22 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def problem_error(members: Mapping[str, Any]) -> WarpError:
+    """Return the error that `status`, `code`, `detail` and `hint` describe, such as that of a job that failed."""
+    return _error(int(members.get("status") or 500), {}, json.dumps(dict(members)).encode(), "the service")
+
+
 def _error(status: int, headers: Mapping[str, str], data: bytes, url: str) -> WarpError:
     """Return the error that an answer describes, of the class that the library raises for it without a service."""
     problem: Any = {}
     with suppress(ValueError):
         problem = json.loads(data)
     problem = problem if isinstance(problem, dict) else {}
-    detail = str(problem.get("detail") or f"{url} answered {status} {http.client.responses.get(status, '')}".rstrip())
+    detail = str(
+        problem.get("detail")
+        or problem.get("message")
+        or f"{url} answered {status} {http.client.responses.get(status, '')}".rstrip()
+    )
     hint = problem.get("hint")
     hint = hint if isinstance(hint, str) else None
     kind = _kind(problem.get("code"))

@@ -25,7 +25,20 @@ from warpdata.primitives.hashing import (
 )
 from warpdata.storage.types import ByteRange, Reader
 
-__all__ = ["BlobCopy", "read_blob", "read_verified", "read_verified_chunks", "retry_corrupt", "verify_blob"]
+__all__ = [
+    "REPAIR_HINT",
+    "BlobCopy",
+    "read_blob",
+    "read_verified",
+    "read_verified_chunks",
+    "retry_corrupt",
+    "verify_blob",
+]
+
+REPAIR_HINT = (
+    "Publish the same data with --repair, or restore it by `warp verify --repair`, with --source from another store."
+)
+"""The next step after a corrupt blob. A publish without --repair keeps a stored blob of the right size."""
 
 T = TypeVar("T")
 
@@ -66,7 +79,7 @@ def read_blob(reader: Reader, blob: Blob) -> bytes:
     """Return the bytes of a small blob; `CorruptError` unless they hash to its name."""
     data = reader.read(blob_key(blob.hash)).data
     if len(data) != blob.byte_size or sha256_hex(data) != blob.hash:
-        raise CorruptError(_mismatch(reader, blob), hint="Publish it again, or restore the store.")
+        raise CorruptError(_mismatch(reader, blob), hint=REPAIR_HINT)
     return data
 
 

@@ -38,6 +38,7 @@ from warpdata.streaming.state import (
 from warpdata.streaming.stats import Clock, StreamStats, Telemetry
 from warpdata.streaming.stream import Stream, StreamContext, max_batch_threads, mix_streams
 from warpdata.streaming.torch import OpenStream, TorchLoader
+from warpdata.streaming.torch_samples import samples_of
 
 __all__ = [
     "BatchReader",
@@ -84,5 +85,6 @@ __all__ = [
     "max_batch_threads",
     "mix_streams",
     "resolve_rank",
+    "samples_of",
     "text_errors",
 ]

@@ -36,7 +36,9 @@ DECODERS = ["Pillow", *jpeg.FAST_DECODERS]
 ROUNDING = 1
 """Levels by which versions of libjpeg-turbo may differ. Measured: 0."""
 REDUCED_MEAN, REDUCED_MOST = 4, 32
-"""Levels by which an image decoded at reduced scale may differ. Measured: 3 and 15, for stripes and low quality."""
+"""Levels by which an image decoded at reduced scale may differ. Measured: 3 and 15."""
+STRIPES_MEAN, STRIPES_MOST = 6, 20
+"""The same for stripes of any size. Measured over all sizes up to 500: 5.5 and 16."""
 
 
 def draw_waves(height: int, width: int) -> Any:
@@ -159,8 +161,8 @@ def test_reduced_scale_keeps_the_geometry(decoder: jpeg.JpegDecoder, data: st.Da
     assert scale_divisor((height, width), target) > 1
     full = resize_rgb(expected(encoded, "RGB").astype(np.uint8), target)
     difference = np.abs(image_to_rgb(encoded, "stripes", target).astype(int) - full)
-    assert difference.mean() <= REDUCED_MEAN
-    assert difference.max() <= REDUCED_MOST
+    assert difference.mean() <= STRIPES_MEAN
+    assert difference.max() <= STRIPES_MOST
 
 
 @given(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), st.tuples(st.integers(1, 900), st.integers(1, 900)))

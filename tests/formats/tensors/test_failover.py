@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+import warpdata as wd
 from tests.formats.tensors.artifacts import Sample, samples, specs
 from tests.formats.tensors.faulty_sources import (
     FILE_FAULTS,
@@ -25,7 +26,7 @@ from tests.formats.tensors.faulty_sources import (
     FaultyPeer,
     FaultyReader,
 )
-from warpdata.errors import BadInputError, CorruptError, StoreUnavailableError, WarpError
+from warpdata.errors import BadInputError, CorruptError, PartialCoverageError, StoreUnavailableError, WarpError
 from warpdata.formats.tensors import hashing
 from warpdata.formats.tensors.extents import ExtentMap
 from warpdata.formats.tensors.source_health import SourceHealth
@@ -211,6 +212,17 @@ def test_an_error_also_lists_sources_that_were_not_opened(scene: Scene, tmp_path
             art["a"].numpy()
         for part in (str(tmp_path / "gone"), "does not exist", str(scene.file.path), "ends at byte"):
             assert part in caught.value.message
+
+
+def test_missing_bytes_are_explained_by_sources_that_were_not_opened(scene: Scene, tmp_path: Path) -> None:
+    """The index of published tensors is there, and every source is gone."""
+    store = (tmp_path / "store").as_uri()
+    wd.DatasetBuilder("acme/m", store).add_tensors("w", ARRAYS).publish()
+    policy = SourcePolicy(prefer=["replica"], replicas=[tmp_path / "gone"])
+    art = wd.dataset("acme/m", store=store).tensors("w", sources=policy)
+    for read in (art["a"].numpy, lambda: art.save_partial(art.view(names=["a"]), tmp_path / "part")):
+        with pytest.raises(PartialCoverageError, match=r"replica .*gone: not opened: .*does not exist"):
+            read()
 
 
 def test_published_tensors_fall_back_to_their_store(scene: Scene, tmp_path: Path) -> None:

@@ -130,6 +130,14 @@ def test_journal_without_a_first_record_does_not_block_its_path(left: bytes, tmp
     assert check_steps(tmp_path / "ep.wshard") == STEPS
 
 
+def test_recording_that_died_before_its_first_flush_does_not_block_its_path(tmp_path: Path) -> None:
+    writer = begin(tmp_path)
+    writer.close()
+    assert recover(writer.partial_path, tmp_path / "other.wshard").step_count == 0
+    begin(tmp_path, STEPS).end_episode()
+    assert check_steps(tmp_path / "ep.wshard") == STEPS
+
+
 def test_foreign_file_under_the_name_of_the_journal_is_not_overwritten(tmp_path: Path) -> None:
     partial = tmp_path / "ep.wshard.partial"
     partial.write_bytes(b"notes of another program, longer than a record of a journal")

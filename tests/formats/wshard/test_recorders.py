@@ -91,6 +91,17 @@ def test_journal_of_python_has_one_owner(driver: Driver, tmp_path: Path) -> None
     assert load_wshard(path).attributes["recovered"] == {"lost_bytes": 0}
 
 
+def test_journal_without_a_step_is_taken_over(driver: Driver, tmp_path: Path) -> None:
+    """A recorder that died before its first flush can be started again."""
+    writer = make_writer(tmp_path / "b.wshard")
+    writer.close()
+    data = writer.partial_path.read_bytes()
+    for size in range(len(data) + 2):
+        writer.partial_path.write_bytes((data + b"W")[:size])
+        refusal = driver.ask("claim", tmp_path / "b.wshard")[0]
+        assert refusal == (None if size <= len(data) else "already_exists"), size
+
+
 def recover_here(journal: Path) -> tuple[str | None, Recovery | None]:
     try:
         return None, recover(journal)

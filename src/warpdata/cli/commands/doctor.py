@@ -30,7 +30,7 @@ from warpdata.settings import Settings, apply_budgets
 from warpdata.storage import normalize_url
 from warpdata.storage.cache import Mode
 
-__all__ = ["doctor", "read_table"]
+__all__ = ["doctor", "print_findings", "read_table"]
 
 _KEYS = {
     "store": "URL of the checked store, or null if the settings are invalid",
@@ -77,7 +77,7 @@ def doctor(ctx: click.Context, cli: CliContext) -> None:
             }
         )
     else:
-        _print(findings, len(failed))
+        print_findings(findings, len(failed))
     if failed:
         ctx.exit(STORAGE)
 
@@ -123,7 +123,8 @@ def read_table(session: Session) -> str | None:
     return None
 
 
-def _print(findings: list[Finding], failed: int) -> None:
+def print_findings(findings: list[Finding], failed: int) -> None:
+    """Print each check with its mark and next step, and how many failed."""
     from rich.text import Text
 
     rows: dict[str, Text] = {}

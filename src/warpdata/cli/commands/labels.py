@@ -1,4 +1,4 @@
-"""`warp labels`: the inbox of labels that came back from labelling tools, and the quality of labels."""
+"""`warp labels`: connections to labelling tools, labels that came back from them, and the quality of labels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import warpdata
+from warpdata.cli.commands.label_check import check_labels
 from warpdata.cli.context import CliContext
 from warpdata.cli.format import count_text, escape, short, time_text
 from warpdata.cli.options import address_argument, command, dataset_argument, group
@@ -27,7 +28,7 @@ _ITEM = "{inbox_id, state, path, source, annotator, time, objects, hash, base}"
 
 @group("labels")
 def labels() -> None:
-    """Review labels that came back from labelling tools, and check the quality of labels.
+    """Connect labelling tools, review labels that came back from them, and check the quality of labels.
 
     `warp import` adds the labels of a directory, and `warp export` writes them.
     """
@@ -272,3 +273,4 @@ for _command in (_ls, _show, _accept, _reject, _add):
     inbox.add_command(_command)
 labels.add_command(inbox)
 labels.add_command(_quality)
+labels.add_command(check_labels)

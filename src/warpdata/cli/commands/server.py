@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,8 +10,9 @@ import click
 from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import CORRUPT, print_error
 from warpdata.cli.options import command, group
-from warpdata.cli.output import note, print_facts, print_json, print_line
-from warpdata.cli.service_options import database_option, open_cli_service
+from warpdata.cli.output import note, print_facts, print_json, print_line, print_table
+from warpdata.cli.service_options import database_option, open_cli_service, require_server
+from warpdata.settings import database_url
 
 if TYPE_CHECKING:
     from warpdata.server import AuditEntry, Place, Service
@@ -19,6 +21,7 @@ __all__ = ["server"]
 
 _ROLES = ("none", "viewer", "labeler", "maintainer", "owner")
 _SCOPES = ("read", "write", "manage")
+_RIGHTS = ("ro", "inbox", "head")
 
 
 @group("server")
@@ -116,7 +119,15 @@ def _link(cli: CliContext, user: str, url: str, database: str | None) -> None:
         print_line(link)
 
 
-@command("token", json_keys={"id": "id of the token", "expires": "time of its end", "secret": "the token; shown once"})
+@group("token")
+def token() -> None:
+    """Personal tokens of users.
+
+    `warp server token USER` is short for `warp server token create USER`.
+    """
+
+
+@command("create", json_keys={"id": "id of the token", "expires": "time of its end", "secret": "the token; shown once"})
 @click.argument("user")
 @click.option("--name", "title", default="cli", show_default=True, metavar="TEXT", help="What the token is for.")
 @click.option("--scope", type=click.Choice(_SCOPES), default="read", show_default=True, help="The most it may do.")
@@ -124,11 +135,11 @@ def _link(cli: CliContext, user: str, url: str, database: str | None) -> None:
 @click.option("--days", type=click.IntRange(1, 366), default=90, show_default=True, metavar="N", help="Days.")
 @database_option()
 @click.pass_obj
-def _token(cli: CliContext, /, user: str, **given: Any) -> None:
+def _create_token(cli: CliContext, /, user: str, **given: Any) -> None:
     """Create a personal token of a user.
 
     \b
-      warp server token ci --scope write --for acme/pets --days 30
+      warp server token create ci --scope write --for acme/pets --days 30
     """
     with open_cli_service(cli, given["database"]) as service:
         from warpdata.server import AuditEntry, NewToken, Scope, create_token, find_user
@@ -143,6 +154,71 @@ def _token(cli: CliContext, /, user: str, **given: Any) -> None:
     else:
         print_facts(facts)
         note("The secret is not stored, and cannot be shown again.")
+
+
+@command("list", json_keys={"tokens": "tokens of the user, each with id, name, scope, place, expires and revoked"})
+@click.argument("user")
+@database_option()
+@click.pass_obj
+def _list_tokens(cli: CliContext, user: str, database: str | None) -> None:
+    """List the tokens of a user. Secrets are not stored, and cannot be shown."""
+    with open_cli_service(cli, database) as service:
+        from warpdata.server import find_user, list_tokens
+
+        rows = list_tokens(service, find_user(service, user).id)
+    tokens = [
+        {
+            "id": row.id,
+            "name": row.name,
+            "scope": row.scope,
+            "place": "/".join(filter(None, (row.workspace, row.dataset))),
+            "expires": row.expires,
+            "revoked": row.revoked,
+        }
+        for row in rows
+    ]
+    if cli.as_json:
+        print_json({"tokens": tokens})
+    else:
+        print_table(
+            ["id", "name", "scope", "place", "expires", "revoked"],
+            [[value or "" for value in one.values()] for one in tokens],
+        )
+
+
+@command(
+    "backup",
+    uses_store=False,
+    json_keys={"target": "the new file", "size_bytes": "its size", "database": "sqlite or postgresql"},
+)
+@click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@database_option()
+@click.pass_obj
+def _backup(cli: CliContext, target: Path, database: str | None) -> None:
+    """Copy the database to a new file, while the service runs.
+
+    The store is not part of it: its objects never change, so copy them with the tools of the store. For SQLite, the
+    file is a database that `--database` opens. For PostgreSQL, it is an archive for pg_restore, and pg_dump must be
+    installed.
+
+    \b
+      warp server backup /backups/warp-$(date +%F)
+    """
+    require_server("The service")
+    from warpdata.server import back_up
+    from warpdata.server.database import open_database
+
+    opened = open_database(database or database_url())
+    try:
+        with cli.progress("Copying the database"):
+            size = back_up(opened, target)
+    finally:
+        opened.close()
+    if cli.as_json:
+        kind = "sqlite" if opened.is_sqlite else "postgresql"
+        print_json({"target": str(target), "size_bytes": size, "database": kind})
+    else:
+        print_line(f"wrote {target}, {size:,} bytes")
 
 
 @command("revoke", json_keys={"id": "id of the token that ended"})
@@ -161,6 +237,70 @@ def _revoke(cli: CliContext, user: str, token_id: str, database: str | None) -> 
         print_json({"id": token_id})
     else:
         print_line(f"token {token_id} is revoked")
+
+
+@command(
+    "s3-key",
+    json_keys={
+        "access_key": "the access key",
+        "secret_key": "its secret; shown once",
+        "bucket": "the bucket, which is the workspace",
+        "expires": "time of its end, or null",
+    },
+)
+@click.argument("user")
+@click.argument("place", metavar="WORKSPACE[/NAME[@REF]]")
+@click.option("--name", "title", default="cli", show_default=True, metavar="TEXT", help="What the key is for.")
+@click.option(
+    "--right",
+    type=click.Choice(_RIGHTS),
+    default="ro",
+    show_default=True,
+    help="ro reads; inbox also sends labels; head also adds images to HEAD.",
+)
+@click.option("--days", type=click.IntRange(1, 3660), metavar="N", help="Days. Default: until it is revoked.")
+@database_option()
+@click.pass_obj
+def _s3_key(cli: CliContext, /, user: str, place: str, **given: Any) -> None:
+    """Create an S3 key of a user, for tools that speak S3. The endpoint is /s3 of the service.
+
+    \b
+      warp server s3-key ana acme/pets --right inbox --name 'Label Studio'
+    """
+    with open_cli_service(cli, given["database"]) as service:
+        from warpdata.server import AuditEntry, NewS3Key, create_s3_key, find_user
+        from warpdata.server.s3 import KeyRight, parse_grant
+
+        grant = parse_grant(place, KeyRight(given["right"]))
+        issued = create_s3_key(service, find_user(service, user).id, NewS3Key(given["title"], grant, given["days"]))
+        where = _place(place.rstrip("/").partition("@")[0])
+        detail = {"user": user, "key": issued.row.access_key, "right": given["right"], "ref": grant.ref or ""}
+        _record(service, AuditEntry("create-s3-key", given["title"], where, detail))
+    row = issued.row
+    facts = {"access_key": row.access_key, "secret_key": issued.secret, "bucket": row.workspace, "expires": row.expires}
+    if cli.as_json:
+        print_json(facts)
+    else:
+        print_facts({name.replace("_", " "): value for name, value in facts.items()})
+        note("The secret is not stored, and cannot be shown again.")
+
+
+@command("s3-revoke", json_keys={"access_key": "the key that ended"})
+@click.argument("user")
+@click.argument("access_key", metavar="ACCESS_KEY")
+@database_option()
+@click.pass_obj
+def _s3_revoke(cli: CliContext, user: str, access_key: str, database: str | None) -> None:
+    """End an S3 key of a user, and the URLs that were signed with it."""
+    with open_cli_service(cli, database) as service:
+        from warpdata.server import AuditEntry, find_user, revoke_s3_key
+
+        revoke_s3_key(service, find_user(service, user).id, access_key)
+        _record(service, AuditEntry("revoke-s3-key", access_key))
+    if cli.as_json:
+        print_json({"access_key": access_key})
+    else:
+        print_line(f"key {access_key} is revoked")
 
 
 @command("audit", json_keys={"first_altered": "sequence of the first entry that was altered, or null"})
@@ -198,5 +338,9 @@ def _record(service: Service, entry: AuditEntry) -> None:
         record(service, db, operator, entry)
 
 
-for _command in (_reindex, _user, _role, _link, _token, _revoke, _audit):
+for _command in (_create_token, _list_tokens, _revoke):
+    token.add_command(_command)
+token.default_command = "create"
+for _command in (_reindex, _user, _role, _link, _revoke, _s3_key, _s3_revoke, _audit, _backup):
     server.add_command(_command)
+server.add_command(token)

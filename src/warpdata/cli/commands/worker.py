@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import Any
 
 import click
 
@@ -11,15 +12,22 @@ from warpdata.cli.context import CliContext
 from warpdata.cli.exit_codes import end_without_hurry
 from warpdata.cli.options import command
 from warpdata.cli.output import note
-from warpdata.cli.service_options import database_option, open_cli_service
+from warpdata.cli.service_options import (
+    database_option,
+    network_options,
+    open_cli_service,
+    require_server,
+    set_up_cli_logs,
+)
 
 __all__ = ["worker"]
 
 
 @command("worker", reads=True)
 @database_option()
+@network_options()
 @click.pass_obj
-def worker(cli: CliContext, database: str | None) -> None:
+def worker(cli: CliContext, /, database: str | None, **given: Any) -> None:
     """Run the jobs of a service.
 
     The command runs until Ctrl-C. `warp serve` runs jobs itself; start workers where jobs need more than that, beside
@@ -28,9 +36,12 @@ def worker(cli: CliContext, database: str | None) -> None:
     \b
       warp worker --database postgresql://warp@db/warp --store s3://lake/prod
     """
-    with open_cli_service(cli, database) as service:
-        from warpdata.server import work
+    require_server("warp worker")
+    from warpdata.server import ServiceOptions, work
 
+    options = ServiceOptions(allowed_networks=given["allow_network"], mirrors=given["mirror"])
+    set_up_cli_logs(given["log_format"])
+    with open_cli_service(cli, database, options) as service:
         end_without_hurry()
         ending = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ending.set())

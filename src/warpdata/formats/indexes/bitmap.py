@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, LimitExceededError
-from warpdata.formats.indexes.decoded_groups import decode_group
+from warpdata.formats.indexes.decoded_groups import decode_group, find_rows
 from warpdata.formats.indexes.directory import Segment
 from warpdata.formats.indexes.values import is_list, plain_values, restore_values
 from warpdata.formats.parquet import ShardFile, write_row_groups
@@ -19,7 +19,7 @@ from warpdata.primitives.arrow_buffers import as_bits, as_numpy
 from warpdata.primitives.bitmaps import bitmap_of
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
-from warpdata.query import IsNull, Leaf, can_match, evaluate_mask, over_column, value_key
+from warpdata.query import Compare, IsNull, Leaf, can_match, evaluate_mask, over_column, value_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,8 +161,10 @@ class BitmapSegment:
         return sum(self._file.size_bytes(group, _COLUMNS) for group in self._candidates(leaf)) // _VALUE_BYTES
 
     def rows(self, leaf: Leaf) -> BitMap:
-        """Return the rows of the segment for which the leaf is true."""
-        return self._union(self._candidates(leaf), leaf)
+        """Return the rows of the segment for which the leaf is true: a bitmap that must not change."""
+        if not isinstance(leaf, Compare | IsNull):  # others are rarely asked for again, and may be large
+            return self._union(self._candidates(leaf), leaf)
+        return find_rows(self._file, leaf, lambda: self._union(self._candidates(leaf), leaf))
 
     @cached_property
     def nulls(self) -> BitMap:

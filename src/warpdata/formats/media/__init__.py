@@ -18,6 +18,7 @@ from warpdata.formats.media.image import (
     raw_to_png,
     resize_rgb,
     thumbnail_png,
+    thumbnail_webp,
 )
 from warpdata.formats.media.image_header import read_image_size
 from warpdata.formats.media.image_size import ResizeTo, check_resize_to, parse_size
@@ -80,4 +81,5 @@ __all__ = [
     "resize_rgb",
     "suffix_of",
     "thumbnail_png",
+    "thumbnail_webp",
 ]

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import io
 import math
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.errors import LimitExceededError, MediaDecodeError, UnsupportedError, WarpError
@@ -21,6 +20,7 @@ from warpdata.formats.media.image_size import ResizeTo, Size, scale_divisor, tar
 from warpdata.formats.media.jpeg import decode_jpeg, plain_jpeg_header
 from warpdata.limits import MAX_IMAGE_PIXELS
 from warpdata.primitives.extras import require
+from warpdata.primitives.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,7 @@ __all__ = [
     "raw_to_png",
     "resize_rgb",
     "thumbnail_png",
+    "thumbnail_webp",
 ]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -60,7 +61,11 @@ _PILLOW_PIXEL_BYTES = 4
 
 _DEEP_MODES = ("I", "F")
 
-_warning_filters = threading.Lock()
+_MOSAIC_COLUMNS = 3
+_TINY_EDGE = 64
+_WEBP_QUALITY = 80
+
+_warning_filters = ForkSafeLock()
 
 
 def decode_image(data: bytes | memoryview, name: str, reserve: Reserve = reserve_nothing) -> Image.Image:
@@ -313,6 +318,48 @@ def thumbnail_png(data: bytes | memoryview, name: str, edge: int = 256) -> bytes
         out = io.BytesIO()
         small.save(out, "PNG")
         return out.getvalue()
+
+
+def thumbnail_webp(images: Sequence[tuple[str, bytes]], edge: int, *, max_pixels: int | None = None) -> bytes:
+    """Return an image as WebP, upright, at most `edge` pixels wide and high. Small images keep their size.
+
+    Several images are cropped to squares, and fill a square of three columns, left to right. JPEGs are decoded at a
+    reduced scale.
+    """
+    if len(images) == 1:
+        name, data = images[0]
+        small = _upright(name, data, (edge, edge), max_pixels)
+        small.thumbnail((edge, edge))
+    else:
+        small = _mosaic(images, edge // _MOSAIC_COLUMNS, max_pixels)
+    out = io.BytesIO()
+    small.save(out, "WEBP", quality=_WEBP_QUALITY, method=2)
+    return out.getvalue()
+
+
+def _mosaic(images: Sequence[tuple[str, bytes]], side: int, max_pixels: int | None) -> Image.Image:
+    pillow = require("PIL.Image", purpose="thumbnails", extra="image")
+    ops = require("PIL.ImageOps", purpose="thumbnails", extra="image")
+    sheet: Image.Image = pillow.new("RGBA", (side * _MOSAIC_COLUMNS, side * -(-len(images) // _MOSAIC_COLUMNS)))
+    for at, (name, data) in enumerate(images):
+        with suppress(MediaDecodeError, LimitExceededError, UnsupportedError):  # its place stays empty
+            upright = _upright(name, data, (side, side), max_pixels)
+            is_tiny = max(upright.size) <= _TINY_EDGE
+            tile = ops.fit(upright, (side, side), pillow.Resampling.NEAREST if is_tiny else pillow.Resampling.BICUBIC)
+            sheet.paste(tile, (at % _MOSAIC_COLUMNS * side, at // _MOSAIC_COLUMNS * side))
+    return sheet
+
+
+def _upright(name: str, data: bytes, target: Size, max_pixels: int | None) -> Image.Image:
+    """Decode an image at a scale that suffices for the target, and apply its orientation tag."""
+    ops = require("PIL.ImageOps", purpose=f"decoding {name}", extra="image")
+    opened = _open_image(data, name)
+    check_pixels(opened.size, name, max_pixels)
+    with _image_errors(name), _without_size_warning(opened.size):
+        opened.draft("RGB", target)
+        upright = ops.exif_transpose(_load(opened, data, name))
+        found: Image.Image = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
+        return found
 
 
 def image_size(data: bytes | memoryview, name: str) -> tuple[int, int]:

@@ -215,7 +215,12 @@ class PacketReader:
 def open_packets(path: Path) -> Iterator[PacketReader]:
     """Open a video of which each packet is one frame, stored contiguously; `UnsupportedError` otherwise."""
     av = require("av", purpose=f"reading {path}", extra="video")
-    with _video_errors(str(path)), path.open("rb") as file, _open_container(av, file, _PACKET_FORMATS) as container:
+    hint = "The container must be MP4, MOV, Matroska or WebM."
+    with (
+        _video_errors(str(path), hint),
+        path.open("rb") as file,
+        _open_container(av, file, _PACKET_FORMATS) as container,
+    ):
         stream = next((found for found in container.streams.video), None)
         context = stream.codec_context if stream is not None else None
         if stream is None or context is None or context.codec.canonical_name not in _PACKET_CODECS:
@@ -359,7 +364,7 @@ def cut_video(path: Path, first: int, frame_count: int, target: Path) -> bool:
 
 
 @contextmanager
-def _video_errors(name: str) -> Iterator[None]:
+def _video_errors(name: str, hint: str | None = None) -> Iterator[None]:
     """Map errors of FFmpeg to `MediaDecodeError`."""
     av = require("av", purpose=f"decoding {name}", extra="video")
     try:
@@ -367,4 +372,4 @@ def _video_errors(name: str) -> Iterator[None]:
     except (WarpError, GeneratorExit):
         raise
     except (av.FFmpegError, ValueError, OSError) as error:
-        raise MediaDecodeError(f"{name} cannot be decoded: {error}") from error
+        raise MediaDecodeError(f"{name} cannot be decoded: {error}", hint=hint) from error

@@ -1,6 +1,7 @@
 """Parquet shards: read by byte range, verified, and written."""
 
 from warpdata.formats.parquet.extension_types import has_own_extension, plain_rows
+from warpdata.formats.parquet.file_sink import WrittenFile
 from warpdata.formats.parquet.layout import RowGroup
 from warpdata.formats.parquet.page_reader import GroupRows
 from warpdata.formats.parquet.range_file import FetchedRanges
@@ -14,7 +15,13 @@ from warpdata.formats.parquet.source_files import (
     read_unified,
 )
 from warpdata.formats.parquet.widening import can_widen
-from warpdata.formats.parquet.writer import WriteOptions, write_column_file, write_parquet, write_row_groups
+from warpdata.formats.parquet.writer import (
+    WriteOptions,
+    write_column_file,
+    write_parquet,
+    write_row_groups,
+    write_spooled,
+)
 
 __all__ = [
     "SMALL_SHARD_BYTES",
@@ -26,6 +33,7 @@ __all__ = [
     "ShardFile",
     "ShardOpener",
     "WriteOptions",
+    "WrittenFile",
     "can_widen",
     "check_appendable",
     "check_same_schema",
@@ -37,4 +45,5 @@ __all__ = [
     "write_column_file",
     "write_parquet",
     "write_row_groups",
+    "write_spooled",
 ]

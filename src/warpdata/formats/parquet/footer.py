@@ -23,7 +23,7 @@ __all__ = ["ChunkStatistics", "ColumnChunk", "FileFooter", "LeafColumn", "parse_
 _REPEATED = 2
 
 _STATISTICS: Wanted = dict.fromkeys((1, 2, 3, 5, 6))
-_COLUMN_METADATA: Wanted = {**dict.fromkeys((1, 4, 5, 6, 7, 9, 11, 14)), 12: _STATISTICS}
+_COLUMN_METADATA: Wanted = {**dict.fromkeys((1, 4, 5, 6, 7, 9, 11, 14, 15)), 12: _STATISTICS}
 _COLUMN_CHUNK: Wanted = {3: _COLUMN_METADATA, **dict.fromkeys((4, 5, 6, 7)), 8: {}}
 _LOGICAL_TYPE: Wanted = {8: {2: {1: {}, 2: {}}}, 10: {}}
 _SCHEMA_ELEMENT: Wanted = {**dict.fromkeys((1, 3, 4, 5, 6)), 10: _LOGICAL_TYPE}
@@ -50,8 +50,9 @@ class ColumnChunk(NamedTuple):
     codec: int
     offset_index: ByteRange | None
     """The bytes that locate the pages; None without them, or if they are not inside the file."""
-    bloom_filter: int | None
-    """The position of the bloom filter."""
+    column_index: ByteRange | None
+    """The bytes with the statistics of the pages."""
+    bloom_filter: ByteRange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +185,10 @@ def _chunks(
         if span.start < 0 or not span.start <= span.end <= file_bytes or fields[6] < 0 or fields[5] < 0:
             raise CorruptError(f"a column chunk is in bytes {span.start} to {span.end} of {file_bytes}")
         statistics = _statistics(fields[12], leaf, ordered=ordered) if 12 in fields else None
-        offset_index = _part_of_file(chunk.get(4), chunk.get(5), file_bytes)
+        places = ((chunk.get(4), chunk.get(5)), (chunk.get(6), chunk.get(7)), (fields.get(14), fields.get(15)))
+        parts = [_part_of_file(*place, file_bytes) for place in places]
         dictionary_bytes, decoded_bytes, count, codec = start - span.start, fields[6], fields[5], fields[4]
-        yield ColumnChunk(span, dictionary_bytes, decoded_bytes, count, statistics, codec, offset_index, fields.get(14))
+        yield ColumnChunk(span, dictionary_bytes, decoded_bytes, count, statistics, codec, *parts)
 
 
 def _part_of_file(start: object, size_bytes: object, file_bytes: int) -> ByteRange | None:

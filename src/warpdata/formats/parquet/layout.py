@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, UnsupportedError
 from warpdata.formats.parquet.extension_types import claims_extensions, plain_schema
-from warpdata.formats.parquet.footer import ColumnChunk, FileFooter, LeafColumn, parse_footer, split_schema
+from warpdata.formats.parquet.footer import (
+    ChunkStatistics,
+    ColumnChunk,
+    FileFooter,
+    LeafColumn,
+    parse_footer,
+    split_schema,
+)
 from warpdata.formats.parquet.nan_stats import columns_without_nan, strip_nan_metadata
 from warpdata.limits import KIB, MIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.ranges import ByteRange
 from warpdata.query import Bounds
+from warpdata.storage import REPAIR_HINT
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["REPAIR", "RowGroup", "ShardLayout", "has_text", "open_layout", "parse_footer_size"]
-
-REPAIR = "`warp verify` lists all corrupt blobs; publishing the same data to a valid store repairs them."
+__all__ = ["RowGroup", "ShardLayout", "has_text", "open_layout", "parse_footer_size"]
 
 _TRAILER_BYTES = 8
 _MIN_PREFIX_BYTES = 256 * KIB
@@ -72,7 +78,7 @@ def open_layout(tail: memoryview | bytes, file_bytes: int, name: str, *, is_veri
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(tail)))
     except (*_PARSE_ERRORS, pa.ArrowException) as error:
-        raise CorruptError(f"{name} has a damaged Parquet footer: {error}", hint=REPAIR) from error
+        raise CorruptError(f"{name} has a damaged Parquet footer: {error}", hint=REPAIR_HINT) from error
     return ShardLayout(metadata, bytes(tail[:-_TRAILER_BYTES]), file_bytes, name, is_verified=is_verified)
 
 
@@ -111,7 +117,9 @@ class ShardLayout:
             if len(footer.column_leaves) != len(self.schema):
                 raise CorruptError(f"it has {len(footer.column_leaves)} columns for a schema of {len(self.schema)}")
         except CorruptError as error:
-            raise CorruptError(f"{self._name} has a damaged Parquet footer: {error.message}", hint=REPAIR) from error
+            raise CorruptError(
+                f"{self._name} has a damaged Parquet footer: {error.message}", hint=REPAIR_HINT
+            ) from error
         return footer
 
     @cached_property
@@ -195,17 +203,26 @@ class ShardLayout:
             statistics = chunks[leaves[0]].statistics if leaf is not None and leaf.is_flat else None
             if leaf is None or statistics is None:
                 continue
-            decode = self._decoder(name, leaf)
-            minimum, maximum = decode(statistics.minimum), decode(statistics.maximum)
-            is_known = minimum is not None and maximum is not None
-            out[name] = Bounds(
-                minimum=minimum if is_known else None,
-                maximum=maximum if is_known else None,
-                null_count=statistics.null_count,
-                row_count=row_count,
-                may_have_nan=leaf.physical_type in (_FLOAT, _DOUBLE) and name not in self._without_nan,
-            )
+            out[name] = self.decode_bounds(name, leaf, statistics, row_count)
         return out
+
+    def decode_bounds(self, name: str, leaf: LeafColumn, statistics: ChunkStatistics, row_count: int) -> Bounds:
+        """Return statistics of a flat column as filters compare them."""
+        decode = self._decoder(name, leaf)
+        minimum, maximum = decode(statistics.minimum), decode(statistics.maximum)
+        is_known = minimum is not None and maximum is not None
+        return Bounds(
+            minimum=minimum if is_known else None,
+            maximum=maximum if is_known else None,
+            null_count=statistics.null_count,
+            row_count=row_count,
+            may_have_nan=leaf.physical_type in (_FLOAT, _DOUBLE) and name not in self._without_nan,
+        )
+
+    def flat_leaf(self, name: str) -> int | None:
+        """Return the leaf column of a flat column; None for another, or for one that the file does not have."""
+        leaves = self._leaves.get(name, range(0))
+        return leaves[0] if len(leaves) == 1 and self.footer.leaves[leaves[0]].is_flat else None
 
     def small_dictionaries(self, group: int, columns: Sequence[str]) -> list[str]:
         """Return the text columns with few distinct values, which are cheaper to read and filter as dictionaries."""
@@ -232,7 +249,7 @@ class ShardLayout:
             schema = strip_nan_metadata(self.metadata.schema.to_arrow_schema())
             schema.names  # noqa: B018 - fails for names that are not UTF-8
         except (*_PARSE_ERRORS, pa.ArrowException) as error:
-            raise CorruptError(f"{self._name} has a damaged Parquet schema: {error}", hint=REPAIR) from error
+            raise CorruptError(f"{self._name} has a damaged Parquet schema: {error}", hint=REPAIR_HINT) from error
         return schema
 
     def _decoder(self, name: str, leaf: LeafColumn) -> Callable[[bytes | None], Any]:
@@ -258,7 +275,7 @@ class ShardLayout:
         """Leaf columns by position. Their paths are ambiguous, because a name may have a dot."""
         leaves = dict(zip(self.schema.names, self.footer.column_leaves, strict=True))
         if len(leaves) != len(self.schema):
-            raise CorruptError(f"{self._name} has two columns of the same name", hint=REPAIR)
+            raise CorruptError(f"{self._name} has two columns of the same name", hint=REPAIR_HINT)
         return leaves
 
 

@@ -41,7 +41,8 @@ _MAX_SHARE = 0.5
 """Pages with more of a column's bytes than this are read with their row group."""
 _MIN_REMOTE_BYTES = 256 * KIB
 """Columns up to this size are fetched whole: the page index would cost another request."""
-_MIN_LOCAL_BYTES = 16 * KIB
+_MIN_LOCAL_BYTES, _MIN_LOCAL_ROWS = 16 * KIB, 16 * 1024
+"""Local columns with fewer bytes and rows are decoded whole. Many rows take time, however few bytes they have."""
 _MAX_DECODED_BYTES = 64 * MIB
 _TABLE_CACHE_BYTES = 32 * MIB
 
@@ -113,10 +114,13 @@ class PageReader:
     def _saves_bytes(self, wanted: Sequence[GroupRows], leaves: Sequence[int], is_local: bool) -> bool:
         """Return whether reading by page can save something, before any page is known."""
         footer = self._layout.footer
-        if 2 * sum(len(part.rows) for part in wanted) > sum(footer.group_rows[part.group] for part in wanted):
+        row_count = sum(footer.group_rows[part.group] for part in wanted)
+        if 2 * sum(len(part.rows) for part in wanted) > row_count:
             return False
         size_bytes = sum(footer.chunks[part.group][leaf].span.size_bytes for part in wanted for leaf in leaves)
-        return size_bytes > (_MIN_LOCAL_BYTES if is_local else _MIN_REMOTE_BYTES)
+        if is_local:
+            return size_bytes > _MIN_LOCAL_BYTES or row_count > _MIN_LOCAL_ROWS
+        return size_bytes > _MIN_REMOTE_BYTES
 
     def _find_tables(
         self, wanted: Sequence[GroupRows], leaves: dict[str, int], mapped: MappedFile | None

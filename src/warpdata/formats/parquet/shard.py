@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.parquet.extension_types import plain_rows
-from warpdata.formats.parquet.layout import REPAIR, RowGroup, ShardLayout, open_layout, parse_footer_size
+from warpdata.formats.parquet.group_pruner import GroupPruner
+from warpdata.formats.parquet.layout import RowGroup, ShardLayout, open_layout, parse_footer_size
 from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.page_reader import GroupRows, PageReader
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
@@ -24,13 +25,15 @@ from warpdata.limits import KIB, MAX_FOOTER_BYTES
 from warpdata.primitives.arrow_buffers import as_arrow, check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
-from warpdata.query import Bounds
+from warpdata.query import Bounds, Predicate
 from warpdata.repository.manifest import Shard
-from warpdata.storage import ByteRange, Reader, read_verified, retry_corrupt
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, read_verified, retry_corrupt
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 
 __all__ = ["SMALL_SHARD_BYTES", "DecodeOptions", "ShardFile", "ShardOpener", "open_shard"]
 
@@ -68,12 +71,12 @@ class ShardOpener:
 
 
 def open_shard(reader: Reader, shard: Shard, *, may_fetch_whole: bool = True) -> ShardFile:
-    """Fetch and verify the footer, with one range read if the manifest has its size."""
+    """Fetch and verify the footer, with one range read if the manifest has its size, and its rows if that has them."""
     reader.expect_size(blob_key(shard.hash), shard.byte_size)
     whole = _read_whole(reader, shard) if may_fetch_whole and _is_small_and_remote(reader, shard) else None
     tail = _read_tail(reader, shard) if whole is None else whole
     layout = open_layout(tail, shard.byte_size, f"shard {shard.hash}", is_verified=shard.footer is not None)
-    if layout.metadata.num_rows != shard.stored_count:
+    if shard.row_count is not None and layout.metadata.num_rows != shard.stored_count:
         raise CorruptError(
             f"the footer of shard {shard.hash} has {layout.metadata.num_rows} rows; "
             f"the manifest has {shard.stored_count}"
@@ -88,7 +91,7 @@ def _is_small_and_remote(reader: Reader, shard: Shard) -> bool:
 def _read_whole(reader: Reader, shard: Shard) -> memoryview:
     def check(data: memoryview) -> memoryview:
         if sha256_hex(data) != shard.hash:
-            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=REPAIR)
+            raise CorruptError(f"the bytes of shard {shard.hash} do not have this hash", hint=REPAIR_HINT)
         return data
 
     whole = read_verified(reader, blob_key(shard.hash), ByteRange(0, shard.byte_size), check)
@@ -108,7 +111,7 @@ def _read_tail(reader: Reader, shard: Shard) -> memoryview:
         import xxhash
 
         if xxhash.xxh3_64_hexdigest(data) != footer.xxh3:
-            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=REPAIR)
+            raise CorruptError(f"the footer of shard {shard.hash} does not match its checksum", hint=REPAIR_HINT)
         return data
 
     return read_verified(reader, key, _tail_span(shard, footer.byte_size), check)
@@ -203,6 +206,7 @@ class ShardFile:
             if columns:
                 self._check_count(rows, group, self.row_groups()[group].row_count)
             if not is_verified:
+                self._check_codes(rows, group)
                 self._check_text(rows, group)
                 file.verified.update(chunks)
             return rows
@@ -220,12 +224,45 @@ class ShardFile:
         pages = PageReader(self._reader, self.shard, self.layout)
         by_page = pages.take(wanted, columns, self._map_local_file() if self.is_local else None)
         rest = [name for name in columns if name not in by_page]
-        parts = [self.decode(part.group, rest).take(as_arrow(part.rows)) for part in wanted] if rest else []
+        # The columns of one row group are decoded on several cores. Other shards may be read at the same time.
+        options = DecodeOptions(dictionaries=tuple(rest), parallel_columns=len(wanted) == 1)
+        parts = [self._take_decoded(part, rest, options) for part in wanted] if rest else []
         found = dict(zip(rest, pa.concat_tables(parts).columns, strict=True)) if parts else {}
         rows = pa.table(by_page)
         rows = self._without_views(plain_rows(rows) if self.layout.claims_extensions else rows)
         found |= dict(zip(rows.column_names, rows.columns, strict=True))
         return pa.table({name: found[name] for name in columns})
+
+    def _take_decoded(self, wanted: GroupRows, columns: Sequence[str], options: DecodeOptions) -> pa.Table:
+        """Return rows of a decoded row group. Text with few values is decoded only for these rows."""
+        import pyarrow as pa
+
+        rows = self.decode(wanted.group, columns, options=options).take(as_arrow(wanted.rows))
+        for position, name in enumerate(rows.column_names):
+            declared, found = self.schema.field(name).type, rows.column(position)
+            if pa.types.is_dictionary(found.type) and found.type != declared:
+                rows = rows.set_column(position, name, found.cast(declared))
+        return rows
+
+    def rules_out(self, group: int, predicate: Predicate) -> bool:
+        """Return True if bloom filters of the file prove that no row of the row group matches."""
+        return self._pruner.rules_out(group, predicate)
+
+    def candidates(self, group: int, predicate: Predicate) -> NDArray[np.int64] | None:
+        """Return the rows of a row group in pages that may have a match; None if the page index does not help."""
+        return self._pruner.candidates(group, predicate)
+
+    @cached_property
+    def _pruner(self) -> GroupPruner:
+        return GroupPruner(self.shard.hash, self.layout, self._read_parts, is_local=self.is_local or bool(self._whole))
+
+    def _read_parts(self, spans: Sequence[ByteRange]) -> Sequence[bytes | memoryview]:
+        if self._whole is not None:
+            return [self._whole[span.start : span.end] for span in spans]
+        mapped = self._map_local_file() if self.is_local else None
+        if mapped is not None:
+            return [mapped.data[span.start : span.end] for span in spans]
+        return self._reader.read_ranges(blob_key(self.shard.hash), spans)
 
     def decode_in_parts(
         self, group: int, columns: Sequence[str], options: DecodeOptions, max_bytes: int
@@ -282,7 +319,7 @@ class ShardFile:
                 raise
             except (pa.ArrowException, OSError) as error:
                 files.opened_for = None
-                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=REPAIR) from error
+                raise CorruptError(f"shard {self.shard.hash} cannot be decoded: {error}", hint=REPAIR_HINT) from error
             # Arrow also reads columns whose path begins with the name, such as `a.b` for `a`.
             return self._without_views(rows if rows.num_columns == len(columns) else rows.select(list(columns)))
 
@@ -293,8 +330,23 @@ class ShardFile:
         if rows.num_rows != expected:
             raise CorruptError(
                 f"row group {group} of shard {self.shard.hash} has {rows.num_rows} rows; its footer says {expected}",
-                hint=REPAIR,
+                hint=REPAIR_HINT,
             )
+
+    def _check_codes(self, rows: pa.Table, group: int) -> None:
+        """Raise `CorruptError` for codes behind the end of their dictionary, which Arrow does not check."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
+                found = pc.min_max(chunk.indices).as_py()
+                if found["max"] is not None and not 0 <= found["min"] <= found["max"] < len(chunk.dictionary):
+                    raise CorruptError(
+                        f"column {name!r} has a code outside of its dictionary in row group {group} of shard "
+                        f"{self.shard.hash}",
+                        hint=REPAIR_HINT,
+                    )
 
     def _check_text(self, rows: pa.Table, group: int) -> None:
         """Raise `CorruptError` for text that is not UTF-8, which SQL and Python cannot process."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpdata.errors import CorruptError, InvalidSourceError, SchemaMismatchError
+from warpdata.formats.parquet.file_sink import WrittenFile
 from warpdata.formats.parquet.layout import open_layout, parse_footer_size
 from warpdata.formats.parquet.nan_stats import check_nan_metadata, columns_without_nan
 from warpdata.formats.parquet.widening import can_widen
@@ -18,6 +19,7 @@ from warpdata.repository.manifest import Footer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = [
     "ParquetSource",
@@ -38,7 +40,7 @@ _REWRITE = "Make the files agree, or pass rewrite=True to convert them to one sc
 
 @dataclass(frozen=True, slots=True)
 class ParquetSource:
-    """A Parquet file that is to become a shard."""
+    """A Parquet file that is to become a shard. With `data`, it is in memory, and `path` only names it."""
 
     path: Path
     row_count: int
@@ -48,33 +50,47 @@ class ParquetSource:
     """True if the footer lists columns without NaN."""
     claims_extensions: bool = False
     """True if the embedded Arrow schema claims an extension type of this library. `schema` is without it."""
+    data: bytes | None = None
+
+    def open(self) -> pq.ParquetFile:
+        """Open the file with Arrow."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self.path if self.data is None else pa.BufferReader(self.data))
 
 
-def describe_all(paths: Iterable[Path], written: Collection[Path] = ()) -> list[ParquetSource]:
+def describe_all(files: Iterable[Path | WrittenFile]) -> list[ParquetSource]:
     """Describe the files, which must agree on one schema.
 
-    NaN metadata is checked, except in the files in `written`, which `write_parquet` made.
+    NaN metadata is checked, except in files that `write_spooled` made.
     """
 
-    def describe(path: Path) -> ParquetSource:
-        source = describe_parquet(path)
-        if source.has_nan_metadata and path not in written:
-            check_nan_metadata(path)
+    def describe(file: Path | WrittenFile) -> ParquetSource:
+        if isinstance(file, WrittenFile):
+            return describe_parquet(file.path, file.data)
+        source = describe_parquet(file)
+        if source.has_nan_metadata:
+            check_nan_metadata(file)
         return source
 
-    sources = IO_POOL.map_all(describe, paths, limit=disk_threads())
+    sources = IO_POOL.map_all(describe, files, limit=disk_threads())
     for source in sources[1:]:
         check_same_schema(sources[0].schema, str(sources[0].path), source.schema, str(source.path))
     return sources
 
 
-def describe_parquet(path: Path) -> ParquetSource:
-    """Read and check the footer. `InvalidSourceError` if the file is not a valid Parquet file."""
+def describe_parquet(path: Path, data: bytes | None = None) -> ParquetSource:
+    """Read and check the footer. `InvalidSourceError` if the file is not a valid Parquet file.
+
+    With `data`, the content of the file, nothing is read.
+    """
     import xxhash
 
     try:
-        tail = _read_footer(path)
-        layout = open_layout(tail, path.stat().st_size, path.name, is_verified=False)
+        tail = _read_footer(path) if data is None else _footer_of(data)
+        size_bytes = path.stat().st_size if data is None else len(data)
+        layout = open_layout(tail, size_bytes, path.name, is_verified=False)
         schema, row_count = layout.schema, sum(layout.footer.group_rows)
     except FileNotFoundError as error:
         raise InvalidSourceError(f"{path} does not exist") from error
@@ -83,7 +99,7 @@ def describe_parquet(path: Path) -> ParquetSource:
     check_unique(schema, str(path))
     footer = Footer(len(tail), xxhash.xxh3_64_hexdigest(tail))
     has_nan_metadata = bool(columns_without_nan(layout.metadata.metadata))
-    return ParquetSource(path, row_count, footer, schema, has_nan_metadata, layout.claims_extensions)
+    return ParquetSource(path, row_count, footer, schema, has_nan_metadata, layout.claims_extensions, data)
 
 
 def read_unified(paths: Sequence[Path]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -167,6 +183,10 @@ def _read_footer(path: Path) -> bytes:
             file.seek(size - footer_bytes)
             tail = file.read()
         return tail[-footer_bytes:]
+
+
+def _footer_of(data: bytes) -> bytes:
+    return data[-parse_footer_size(data[-_FOOTER_GUESS_BYTES:]) :]
 
 
 def _widen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -21,7 +21,11 @@ __all__ = [
     "i64",
     "iter_list",
     "list_of",
+    "read_integer",
+    "read_list_size",
     "read_struct",
+    "read_varint",
+    "skip",
     "struct",
 ]
 
@@ -52,7 +56,7 @@ def read_struct(data: bytes, position: int, wanted: Wanted, depth: int) -> tuple
         if header > 15:
             number += header >> 4
         else:
-            number, position = _read_integer(data, position)
+            number, position = read_integer(data, position)
         kind = header & 15
         if 4 <= kind <= 6:
             value = data[position]
@@ -78,7 +82,7 @@ def iter_list(data: bytes, number: int) -> Iterator[bytes]:
         position += 1
         if found != number:
             position = skip(data, position, header & 15, MAX_THRIFT_DEPTH)
-    count, position = _read_list_size(data, position)
+    count, position = read_list_size(data, position)
     for _ in range(count):
         start, position = position, skip(data, position, _STRUCT, MAX_THRIFT_DEPTH)
         yield data[start:position]
@@ -94,7 +98,7 @@ def _read_value(data: bytes, position: int, kind: int, wanted: Wanted, depth: in
     if kind == _STRUCT:
         return read_struct(data, position, wanted, depth - 1)
     if kind == _LIST and data[position] & 15 == _STRUCT:
-        count, position = _read_list_size(data, position)
+        count, position = read_list_size(data, position)
         structs = []
         for _ in range(count):
             struct, position = read_struct(data, position, wanted, depth - 1)
@@ -123,7 +127,7 @@ def skip(data: bytes, position: int, kind: int, depth: int) -> int:
         return match.end() if match else read_struct(data, position, {}, depth - 1)[1]
     if kind in (_LIST, _SET):
         item = data[position] & 15
-        count, position = _read_list_size(data, position)
+        count, position = read_list_size(data, position)
         if item in _BOOLEANS or item in _FIXED_BYTES:  # without a loop: the count is not verified
             return position + count * _FIXED_BYTES.get(item, 1)
         for _ in range(count):
@@ -132,12 +136,12 @@ def skip(data: bytes, position: int, kind: int, depth: int) -> int:
     raise CorruptError(f"it has a field of the unknown type {kind}")
 
 
-def _read_list_size(data: bytes, position: int) -> tuple[int, int]:
+def read_list_size(data: bytes, position: int) -> tuple[int, int]:
     count = data[position] >> 4
     return read_varint(data, position + 1) if count == _LONG_LIST else (count, position + 1)
 
 
-def _read_integer(data: bytes, position: int) -> tuple[int, int]:
+def read_integer(data: bytes, position: int) -> tuple[int, int]:
     value, position = read_varint(data, position)
     return (value >> 1) ^ -(value & 1), position
 

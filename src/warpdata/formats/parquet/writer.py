@@ -7,15 +7,17 @@ the same rows always give the same bytes. Implements "Writing" of docs/specs/tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import InvalidSourceError
+from warpdata.formats.parquet.column_codecs import CODEC_TRIAL_ROWS, choose_codecs
 from warpdata.formats.parquet.extension_types import plain_schema
+from warpdata.formats.parquet.file_sink import SPOOLED_BYTES, FileSink, WrittenFile
 from warpdata.formats.parquet.layout import has_text
 from warpdata.formats.parquet.nan_stats import NanTracker, strip_nan_metadata
 from warpdata.formats.parquet.source_files import check_unique
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_groups"]
+__all__ = ["WriteOptions", "write_column_file", "write_parquet", "write_row_groups", "write_spooled"]
 
 _SAMPLE_ROWS = 65_536
 _PAGE_BYTES = 8 * KIB
 """The size that the Parquet format recommends. A row that is looked up decodes a page of each column."""
+_PAGE_ROWS = 2048
+"""Pages of columns that are coded in a few bits for each row end here."""
 _BUFFER_BYTES = 256 * KIB
 _DICTIONARY_BYTES = 64 * KIB
 """A page of codes needs the whole dictionary, so larger ones would make such look-ups slow."""
@@ -56,6 +60,20 @@ def write_parquet(
     options: WriteOptions | None = None,
 ) -> Iterator[Path]:
     """Write files into a directory and yield each when it is complete. No rows give one empty file."""
+    for file in write_spooled(batches, schema, lambda: directory, stem, options, memory_bytes=0):
+        yield file.path
+
+
+def write_spooled(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    find_directory: Callable[[], Path],
+    stem: str,
+    options: WriteOptions | None = None,
+    *,
+    memory_bytes: int = SPOOLED_BYTES,
+) -> Iterator[WrittenFile]:
+    """Write files like `write_parquet`, with the same bytes. Files of up to `memory_bytes` stay in memory."""
     options = options or WriteOptions()
     check_unique(schema, stem)
     schema = plain_schema(strip_nan_metadata(schema))
@@ -66,11 +84,11 @@ def write_parquet(
     number = 0
     group: pa.Table | None = pending
     while group is not None:
-        path = directory / f"{stem}-{number:05d}.parquet"
+        sink = FileSink(find_directory, f"{stem}-{number:05d}.parquet", memory_bytes)
         nan_tracker = NanTracker(schema, options.statistics)
         with (
             _typed_errors(pending, stem),
-            _open_writer(path, schema, options, options.statistics) as writer,
+            _open_writer(sink, schema, _writer_options(options, options.statistics), pending) as writer,
         ):
             for _ in range(groups_per_file):
                 writer.write_table(group, row_group_size=max(group_rows, 1))
@@ -79,7 +97,7 @@ def write_parquet(
                 if group is None:
                     break
             writer.add_key_value_metadata(nan_tracker.metadata())
-        yield path
+        yield sink.written()
         number += 1
 
 
@@ -108,10 +126,13 @@ def write_row_groups(
     dictionaries: Sequence[str] | None = None,
 ) -> None:
     """Write a file whose row groups have exactly these rows. The columns named have statistics and dictionaries."""
-    options = WriteOptions()
     nan_tracker = NanTracker(schema, statistics)
-    with _open_writer(path, schema, options, statistics, dictionaries) as writer:
-        for group in groups:
+    stream = iter(groups)
+    first = next(stream, None)
+    options = _writer_options(WriteOptions(), statistics, dictionaries)
+    sink = FileSink(lambda: path.parent, path.name)
+    with _open_writer(sink, schema, options, first) as writer:
+        for group in stream if first is None else chain([first], stream):
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
             nan_tracker.observe(group)
         writer.add_key_value_metadata(nan_tracker.metadata())
@@ -119,61 +140,27 @@ def write_row_groups(
 
 @contextmanager
 def _open_writer(
-    path: Path,
-    schema: pa.Schema,
-    options: WriteOptions,
-    statistics: Sequence[str] | None,
-    dictionaries: Sequence[str] | None = None,
+    sink: FileSink, schema: pa.Schema, options: dict[str, Any], first: pa.Table | None
 ) -> Iterator[pq.ParquetWriter]:
-    """Open a writer. An error of the file, such as a full disk, is raised at the end."""
+    """Open a writer, with codecs that suit the first rows. An error of the file, such as a full disk, ends it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("wb", buffering=0) as file:
-        sink = _Sink(file)
+    if first is not None and first.num_rows >= CODEC_TRIAL_ROWS:
+        options = choose_codecs(first, options)
+    with sink:
         with (
             pa.BufferedOutputStream(pa.PythonFile(sink, "w"), _BUFFER_BYTES) as stream,
-            pq.ParquetWriter(stream, schema, **_writer_options(options, statistics, dictionaries)) as writer,
+            pq.ParquetWriter(stream, schema, **options) as writer,
         ):
             yield writer
         sink.check()
 
 
-class _Sink:
-    """A file that keeps its first error instead of raising it, and ignores writes from then on.
-
-    Arrow ends the process if a file fails between two pages of a column that is cut by content.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._error: OSError | None = None
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        try:
-            while self._error is None and view.nbytes:
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            self._error = error
-        return len(data)
-
-    def check(self) -> None:
-        """Raise the first error of the file."""
-        if self._error is not None:
-            raise self._error
-
-    def flush(self) -> None:
-        """The file has no buffer."""
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def _writer_options(
-    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None
+    options: WriteOptions, statistics: Sequence[str] | None, dictionaries: Sequence[str] | None = None
 ) -> dict[str, Any]:
+    """Return the options of Arrow's writer for all columns alike."""
     return {
         "compression": options.compression,
         "compression_level": options.compression_level,
@@ -183,6 +170,7 @@ def _writer_options(
         "write_page_checksum": True,
         "use_content_defined_chunking": True,
         "data_page_size": _PAGE_BYTES,
+        "max_rows_per_page": _PAGE_ROWS,
         "dictionary_pagesize_limit": _DICTIONARY_BYTES,
     }
 

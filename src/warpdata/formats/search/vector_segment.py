@@ -138,11 +138,16 @@ class VectorSegment:
     def subset(self, rows: NDArray[np.int64]) -> Subset:
         """Return the members with these ascending rows of the segment. Reads the rows of all members."""
         head = self.head
-        table = self._cache.get_or_create(
+        members = np.sort(_look_up(self.load_members(), rows, head.row_count))
+        return Subset(members, np.searchsorted(members, head.starts))
+
+    def load_members(self) -> NDArray[np.uint32]:
+        """Read what `subset` needs, and keep it in memory."""
+        head = self.head
+        found: NDArray[np.uint32] = self._cache.get_or_create(
             (self._shard.hash, "members"), lambda: self._members_by_row(head), lambda found: int(found.nbytes)
         )
-        members = np.sort(_look_up(table, rows, head.row_count))
-        return Subset(members, np.searchsorted(members, head.starts))
+        return found
 
     def _members_by_row(self, head: VectorHead) -> NDArray[np.uint32]:
         """Return the member of each row, or rows and their members if most rows have none."""

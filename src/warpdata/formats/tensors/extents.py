@@ -101,11 +101,14 @@ class ExtentMap:
         return [(first, last) for first, last, part in self.pieces(start, end) if part is None]
 
 
-def check_coverage(runs: Iterable[DataRun], extents: ExtentMap, space: ByteSpace) -> None:
-    """Raise `PartialCoverageError` with the exact missing ranges, unless every byte is available."""
+def check_coverage(runs: Iterable[DataRun], extents: ExtentMap, space: ByteSpace, unopened: Sequence[str] = ()) -> None:
+    """Raise `PartialCoverageError` with the exact missing ranges, unless every byte is available.
+
+    `unopened` says which sources could not be opened, and why.
+    """
     missing = missing_ranges(runs, extents)
     if missing:
-        raise coverage_error(missing, space)
+        raise coverage_error(missing, space, unopened)
 
 
 def missing_ranges(runs: Iterable[DataRun], extents: ExtentMap) -> RangeSet:
@@ -121,13 +124,13 @@ def missing_ranges(runs: Iterable[DataRun], extents: ExtentMap) -> RangeSet:
     return RangeSet(parts())
 
 
-def coverage_error(missing: RangeSet, space: ByteSpace) -> PartialCoverageError:
+def coverage_error(missing: RangeSet, space: ByteSpace, unopened: Sequence[str] = ()) -> PartialCoverageError:
     """Return the error for missing bytes. It carries at most 10,000 ranges; the message counts all."""
     ranges = list(missing)
     shown = tuple((span.start, span.size_bytes) for span in ranges[:_MAX_REPORTED_RANGES])
     return PartialCoverageError(
         f"{missing.size_bytes} bytes in {len(ranges)} ranges of the {space.kind} ByteSpace are missing; "
-        f"the first is {ranges[0].start}…{ranges[0].end}",
+        f"the first is {'; '.join([f'{ranges[0].start}…{ranges[0].end}', *unopened])}",
         detail=PartialCoverageDetail(space.kind, space.id, shown),
         hint="Add a source that has these bytes.",
     )

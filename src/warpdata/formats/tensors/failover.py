@@ -245,6 +245,10 @@ class Failover:
                     dropped |= source.invalidate(offset, offset + last - first)
         return dropped
 
+    def unopened(self) -> list[str]:
+        """Say which sources could not be opened, and why."""
+        return [f"{health.kind} {health.name}: not opened: {health.stats().last_error}" for health in self.closed]
+
     def _error(self, start: int, end: int, failed: dict[SourcePlace, Exception]) -> Exception:
         """Return one error that lists what every source did."""
         if len(failed) == 1 and len(self.places) == 1 and not self.closed:
@@ -254,7 +258,7 @@ class Failover:
             + (error_text(failed[place]) if place in failed else "does not have these bytes")
             for place in self.places
         ]
-        found += [f"{health.kind} {health.name}: not opened: {health.stats().last_error}" for health in self.closed]
+        found += self.unopened()
         message = f"bytes {start}…{end} cannot be read from any of {len(found)} sources: {'; '.join(found)}"
         hint = "Add another source. `source_stats()` counts the failures of each."
         if failed and all(isinstance(error, CorruptError) for error in failed.values()):

@@ -84,7 +84,7 @@ class Replica:
 
     def plan_reads(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = None) -> ReadPlan:
         """Return the requests of a plan. `PartialCoverageError` if bytes are missing."""
-        check_coverage(plan.data_runs, self.extents, self.space)
+        self.check_coverage(plan)
         leaves = self._leaves_to_verify(verify)
         if leaves is not None:
             return plan_leaf_reads(plan.data_runs, self.extents, cost, leaves, self.space)
@@ -92,6 +92,11 @@ class Replica:
         is_mapped = self.failover is None or not self.failover.has_alternatives
         gathering = {number for number, source in enumerate(self.sources) if is_mapped and can_gather(source)}
         return plan_reads(plan.data_runs, self.extents, cost, gathering=gathering)
+
+    def check_coverage(self, plan: ViewPlan) -> None:
+        """Raise `PartialCoverageError`, unless every byte of a plan is available."""
+        unopened = [] if self.failover is None else self.failover.unopened()
+        check_coverage(plan.data_runs, self.extents, self.space, unopened)
 
     def transfer_task(self, plan: ViewPlan, cost: ReadCost, *, verify: bool | None = None) -> TransferTask:
         """Return the work of a plan for an engine. `PartialCoverageError` if bytes are missing."""
@@ -147,7 +152,7 @@ class CanonicalBytes:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._plan = make_plan(replica.index, NormalView(()))
-        check_coverage(self._plan.data_runs, replica.extents, replica.space)
+        replica.check_coverage(self._plan)
         self._starts = [run.target for run in self._plan.runs]
         self.size = self._plan.size
 

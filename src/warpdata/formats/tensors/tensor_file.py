@@ -28,7 +28,7 @@ from warpdata.errors import (
     UnsupportedError,
 )
 from warpdata.formats.tensors.buffers import HostTarget
-from warpdata.formats.tensors.extents import Extent, ViewRecord, check_coverage
+from warpdata.formats.tensors.extents import Extent, ViewRecord
 from warpdata.formats.tensors.hashing import leaf_size
 from warpdata.formats.tensors.index import TensorIndex, align, parse_index
 from warpdata.formats.tensors.plan import Contiguous, ViewPlan
@@ -190,7 +190,7 @@ def write_partial(path: Path, replica: Replica, plan: ViewPlan, cost: ReadCost) 
 
     The file appears complete or not at all, and never replaces another.
     """
-    check_coverage(plan.data_runs, replica.extents, replica.space)
+    replica.check_coverage(plan)
     ranges = _leaf_ranges(replica, plan)
     if len(ranges) > MAX_REPLICA_EXTENTS:
         raise LimitExceededError(f"the view has {len(ranges)} ranges; {MAX_REPLICA_EXTENTS} are allowed")

@@ -144,13 +144,13 @@ def read_journal(handle: int) -> Journal:
 
 
 def is_unstarted(handle: int) -> bool:
-    """Return whether the file is empty or ends within a first record, so that it never held a step."""
+    """Return whether the file has no byte after a first record, so that it never held a step."""
     size = os.fstat(handle).st_size
     raw = _pread(handle, 0, min(size, RECORD_BYTES))
     if size < RECORD_BYTES:
         return JOURNAL_MAGIC.startswith(raw[: len(JOURNAL_MAGIC)])
     head = _Head(*_RECORD.unpack(raw[: _RECORD.size])[1:])
-    return _is_header(raw) and head.kind == RecordKind.BEGIN and size < RECORD_BYTES + head.payload_bytes
+    return _is_header(raw) and head.kind == RecordKind.BEGIN and size <= RECORD_BYTES + head.payload_bytes
 
 
 def has_later_record(handle: int, journal: Journal) -> bool:

@@ -110,9 +110,9 @@ class Artifact:
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str) and self._index.find(path) is not None
 
-    def members(self, prefix: str = "") -> Iterator[Member]:
-        """Yield members in order of their paths. Reads the index a page at a time."""
-        return self._index.members(prefix)
+    def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
+        """Yield members in order of their paths, from `start` on. Reads the index a page at a time."""
+        return self._index.members(prefix, start)
 
     def member(self, path: str) -> Member:
         """Return the location of a member. Raise `ObjectNotFoundError` with similar paths if there is none."""
@@ -193,7 +193,7 @@ class Artifact:
 
     def shard_of(self, locator: Locator) -> Blob:
         """Return the blob that contains a member."""
-        return self._shard_under(self._find(locator)) if isinstance(locator, str) else self._shard(locator.shard)
+        return self.blob_of(self._find(locator)) if isinstance(locator, str) else self._shard(locator.shard)
 
     def signed_url(self, locator: Locator, expires_s: int) -> str:
         """Return a URL for a browser. Only artifacts of kind `files` have one object for each member."""
@@ -213,7 +213,7 @@ class Artifact:
                 f"members of artifact {self.name!r} ({self.entry.kind}) are not separate objects",
                 hint="Publish it with kind='files' if members need a URL.",
             )
-        return self._shard_under(self._find(locator))
+        return self.blob_of(self._find(locator))
 
     def _fetch(self, ranges: Sequence[MemberRange]) -> list[bytes]:
         self._check_expansion(ranges)
@@ -245,7 +245,7 @@ class Artifact:
         if isinstance(locator, ByteLocation):
             return [self._direct_range(locator)]
         member = self._find(locator)
-        blob = self._shard_under(member)
+        blob = self.blob_of(member)
         if member.chunk_table:
             return _chunk_ranges(member, self._index.chunks(member), blob)
         if member.size_bytes > MEMBER_CHUNK_BYTES:
@@ -258,7 +258,8 @@ class Artifact:
         name = f"bytes {at.offset}…{at.offset + at.length} of shard {at.shard}"
         return MemberRange(self._shard(at.shard), at.offset, at.length, at.length, at.xxh3, name)
 
-    def _shard_under(self, member: Member) -> Blob:
+    def blob_of(self, member: Member) -> Blob:
+        """Return the blob that contains a member that was found before."""
         try:
             return self._shard(member.shard)
         except BadInputError as error:

@@ -25,7 +25,7 @@ from warpdata.limits import (
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import Footer
-from warpdata.storage import ByteRange, Reader, ReaderWrapper, retry_corrupt
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, ReaderWrapper, retry_corrupt
 
 __all__ = ["MemberIndex"]
 
@@ -124,15 +124,20 @@ class MemberIndex:
         position = page.position_of(name)
         return page.child(position) if position >= 0 else None
 
-    def members(self, prefix: str = "") -> Iterator[Member]:
-        """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time."""
+    def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
+        """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time.
+
+        With `start`, those before it are left out, and pages that have only such members are not read.
+        """
         trailer, root = self._opened
-        wanted = _encoded(prefix)
-        if wanted is None:
+        wanted, first = _encoded(prefix), _encoded(start)
+        if wanted is None or first is None:
             return
-        for leaf in self._leaves_from(root, trailer.levels, wanted):
+        for leaf in self._leaves_from(root, trailer.levels, max(wanted, first)):
             for position in range(len(leaf)):
                 name = leaf.name(position)
+                if name < first:
+                    continue
                 if name.startswith(wanted):
                     yield self._checked_member(leaf, position)
                 elif name > wanted:
@@ -229,7 +234,7 @@ class MemberIndex:
     def _corrupt(self, fact: str) -> CorruptError:
         return CorruptError(
             f"member index {self._blob.hash} in {self._reader.url} is corrupt: {fact}",
-            hint="Publish the artifact again, or restore the store.",
+            hint=REPAIR_HINT,
         )
 
 

@@ -21,7 +21,7 @@ from warpdata.errors import CorruptError
 from warpdata.limits import GIB, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES
 from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.primitives.parallel import IO_POOL, READ_MEMORY
-from warpdata.storage import ByteRange, Reader, coalesce, read_verified
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, coalesce, read_verified
 
 __all__ = ["FutureBytes", "MemberRange", "fetch_range", "fetch_ranges", "open_ranges", "submit_ranges"]
 
@@ -214,7 +214,7 @@ def _decode(reader: Reader, wanted: MemberRange, stored: memoryview, *, compress
         raise CorruptError(
             f"{wanted.name!r} is corrupt: bytes {wanted.offset}…{wanted.offset + wanted.stored_bytes} of shard "
             f"{wanted.blob.hash} in {reader.url} do not match their checksum",
-            hint="`warp verify` finds all corrupt files; publish again with --repair to replace them.",
+            hint=REPAIR_HINT,
         )
     return content
 

@@ -17,7 +17,7 @@ from warpdata.kinds.episodes.index_writer import (
     write_index,
 )
 from warpdata.kinds.episodes.kind import EPISODES, EpisodesInfo
-from warpdata.kinds.episodes.similarity import Embedder, EpisodeRef
+from warpdata.kinds.episodes.similarity import Embedder, SimilarEpisode
 from warpdata.kinds.episodes.stage import EpisodesInput, EpisodesSpec
 from warpdata.kinds.episodes.window_spec import Keys, Pad, Resize, WindowKeywords
 
@@ -27,7 +27,6 @@ __all__ = [
     "Embedder",
     "EpisodeDescription",
     "EpisodeIndex",
-    "EpisodeRef",
     "Episodes",
     "EpisodesContext",
     "EpisodesEntry",
@@ -38,6 +37,7 @@ __all__ = [
     "Keys",
     "Pad",
     "Resize",
+    "SimilarEpisode",
     "StoredEpisode",
     "WindowKeywords",
     "describe_episode",

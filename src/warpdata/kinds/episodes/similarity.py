@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from warpdata.kinds.episodes.index import EpisodeIndex
 
-__all__ = ["Embedder", "EpisodeRef", "EpisodeVectors", "describe_steps"]
+__all__ = ["Embedder", "EpisodeVectors", "SimilarEpisode", "describe_steps"]
 
 Embedder: TypeAlias = Callable[[Mapping[str, Array]], Any]
 """Takes the channels of an episode or window, an array of steps for each, and returns its vector."""
@@ -34,7 +34,7 @@ _NUMBERS = "biuf"
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeRef:
+class SimilarEpisode:
     """An episode that was found: its id, the SHA-256 of its file, its number in the set, and the score."""
 
     id: str
@@ -88,7 +88,7 @@ class EpisodeVectors:
             raise BadInputError(f"the embedder returned an array of shape {vector.shape}, and not one vector")
         return vector
 
-    def search(self, query: NDArray[np.float64], numbers: NDArray[np.int64], k: int) -> list[EpisodeRef]:
+    def search(self, query: NDArray[np.float64], numbers: NDArray[np.int64], k: int) -> list[SimilarEpisode]:
         """Return the best of these episodes. Those with equal scores are in the order of the set."""
         if len(query) != len(self._mean):
             raise BadInputError(
@@ -102,7 +102,7 @@ class EpisodeVectors:
         rows, scores = best.result()
         chosen = np.lexsort((rows, -scores))[:k]
         found = [(int(rows[at]), float(scores[at])) for at in chosen]
-        return [EpisodeRef(*self._episodes[number][:2], number, score) for number, score in found]
+        return [SimilarEpisode(*self._episodes[number][:2], number, score) for number, score in found]
 
     def vector_of(self, number: int) -> NDArray[np.float64]:
         vector: NDArray[np.float64] = self._stored[number]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import mmap
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,9 @@ import xxhash
 from warpdata.errors import CorruptError
 from warpdata.formats.wshard import Array
 from warpdata.limits import KIB, MIB
+from warpdata.primitives.fork import ForkSafeLock
 from warpdata.primitives.hashing import Blob, blob_key
-from warpdata.storage import ByteRange, Reader, retry_corrupt
+from warpdata.storage import REPAIR_HINT, ByteRange, Reader, retry_corrupt
 
 __all__ = ["CheckedBlock", "EpisodeSource", "Piece", "PrefetchedSource", "ReadAheadSource", "make_checked_block"]
 
@@ -33,7 +33,6 @@ _GAP_BYTES = 64 * KIB
 """Ranges of one file that are closer than this share a request."""
 _AHEAD_BYTES = 4 * MIB
 """Encoded bytes of a camera that are fetched together."""
-_REPAIR = "`warp verify` lists all corrupt files; publish the same file to an intact store to repair this one."
 
 
 class CheckedBlock:
@@ -79,6 +78,10 @@ class CheckedBlock:
         self._verified[:] = bytes(len(self._verified))
 
 
+_state_lock = ForkSafeLock()
+"""Guards the mapped copies of all sources. Held for moments, and while a corrupt copy is dropped."""
+
+
 class EpisodeSource:
     """Implements `HeadedSource` over a store. Safe to share between threads."""
 
@@ -91,7 +94,6 @@ class EpisodeSource:
         self._starts = [start for start, _ in self._pieces]
         self._blocks: list[CheckedBlock] = []
         self._block_starts: list[int] = []
-        self._lock = threading.Lock()
         self.generation = 0
         """Number of corrupt copies dropped so far."""
         self._mapped = self._map()
@@ -144,7 +146,7 @@ class EpisodeSource:
 
         True also if another thread has dropped that copy.
         """
-        with self._lock:
+        with _state_lock:
             if generation != self.generation:
                 return True
             if not self._reader.invalidate(self._key):
@@ -173,7 +175,7 @@ class EpisodeSource:
             if not self._is_valid(wide, found, mapped):
                 raise CorruptError(
                     f"bytes {wide[0]}…{wide[1]} of the episode file {self._blob.hash} do not match their checksum",
-                    hint=_REPAIR,
+                    hint=REPAIR_HINT,
                 )
         return [
             found[start - wide[0] : end - wide[0]]
@@ -203,7 +205,7 @@ class EpisodeSource:
         first, last = block.units(start, end)
         if not block.is_valid(first, last, data):
             return False
-        with self._lock:
+        with _state_lock:
             if mapped is not None and self._mapped is mapped:
                 block.mark_verified(first, last)
         return True
@@ -296,5 +298,5 @@ def _map_file(path: Path, blob: Blob) -> memoryview | None:
     except ValueError as error:
         raise CorruptError(f"{path} is empty") from error
     if len(data) != blob.byte_size:
-        raise CorruptError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=_REPAIR)
+        raise CorruptError(f"{path} has {len(data)} bytes instead of {blob.byte_size}", hint=REPAIR_HINT)
     return memoryview(data)

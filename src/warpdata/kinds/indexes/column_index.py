@@ -24,7 +24,7 @@ from warpdata.formats.parquet import ShardOpener
 from warpdata.kinds.indexes.opened_index import OpenedIndex
 from warpdata.kinds.indexes.segment_rows import PlacedSource, SegmentRows, place_sources
 from warpdata.kinds.tables import IndexedTable
-from warpdata.primitives.bitmaps import range_bitmap
+from warpdata.primitives.bitmaps import range_bitmap, unite
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.query import Compare, Contains, IsNull, Leaf, LeafRows, Match, value_key
 from warpdata.repository.manifest import Shard
@@ -95,17 +95,16 @@ class ColumnIndex:
 
     def rows(self, leaf: Leaf) -> LeafRows | None:
         """Look up the rows of the table. None if no segment can be read."""
-        from pyroaring import BitMap
 
-        true, null, covered = BitMap(), BitMap(), BitMap()
-        for opened in list(self._segments):
+        def look_up(opened: _OpenSegment) -> LeafRows | None:
             found = self._guard(opened, partial(_look_up, opened.segment, leaf))
             if found is None:
-                continue
-            true |= opened.rows.to_table(found[0])
-            null |= opened.rows.to_table(found[1])
-            covered |= opened.rows.covered()
-        return LeafRows(true, null, covered) if covered else None
+                return None
+            return LeafRows(opened.rows.to_table(found[0]), opened.rows.to_table(found[1]), opened.rows.covered)
+
+        parts = [part for part in IO_POOL.map_all(look_up, list(self._segments)) if part is not None]
+        covered = unite([part.covered for part in parts])
+        return LeafRows(unite([p.true for p in parts]), unite([p.null for p in parts]), covered) if covered else None
 
     def values(self) -> list[tuple[Any, BitMap]] | None:
         """Return the rows of each value, with null as a value. None unless this is a bitmap index of all rows."""
@@ -121,11 +120,12 @@ class ColumnIndex:
             for value, rows in values or ():
                 key = value_key(value)
                 found[key] = found.get(key, BitMap()) | opened.rows.to_table(rows)
-            covered += len(opened.rows.covered()) if values is not None else 0
+            covered += len(opened.rows.covered) if values is not None else 0
         return list(found.items()) if covered == self._table.entry.shards.row_count else None
 
     def _open(self) -> list[_OpenSegment]:
         """Open the segments that cover rows of the table, and have values of the type of the column."""
+        self._index.load(self._opener.open)
         placed: dict[int, list[PlacedSource]] = {}
         table, column = self._table, self._index.entry.column
         for _, source in place_sources(table.entry, table.load_page, column, self._index.places):
@@ -149,7 +149,11 @@ class ColumnIndex:
     def _open_file(self, shard: Shard, segment: Segment) -> ScalarSegment:
         if segment.entries is None or shard.footer is None:
             raise CorruptError(f"segment {shard.hash} has no footer or no count of entries")
-        file = self._opener.open(Shard(shard.hash, shard.byte_size, segment.entries, shard.footer))
+        file = self._opener.open(shard)
+        if file.layout.metadata.num_rows != segment.entries:
+            raise CorruptError(
+                f"segment {shard.hash} has {file.layout.metadata.num_rows} entries, not {segment.entries}"
+            )
         return BitmapSegment(file, segment) if self.kind == "bitmap" else BtreeSegment(file, segment)
 
     def _guard(self, part: _OpenSegment | int | None, read: Callable[[], _T]) -> _T | None:

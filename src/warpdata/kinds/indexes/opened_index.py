@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from warpdata.errors import CorruptError
+from warpdata.errors import CorruptError, WarpError
 from warpdata.formats.indexes import Directory, parse_directory
 from warpdata.kinds import VersionContext
 from warpdata.kinds.indexes.entry import IndexEntry
 from warpdata.limits import MAX_INDEX_DIRECTORY_BYTES
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
+from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import Shard, iter_shards
 from warpdata.storage import ByteRange, Reader, read_verified
 
@@ -42,6 +46,17 @@ class OpenedIndex:
     def shards(self) -> tuple[Shard, ...]:
         """The blobs of the segments, in order."""
         return tuple(iter_shards(self.entry.shards, self.version.load_page))
+
+    def load(self, open_segment: Callable[[Shard], object]) -> None:
+        """Read the directory, and what opening the segments reads, all at once. A damaged segment is found later."""
+        reads_nothing = all(self.reader.local_path(blob_key(shard.hash)) is not None for shard in self.shards)
+
+        def open_ahead(shard: Shard) -> None:
+            with suppress(WarpError):
+                open_segment(shard)
+
+        ahead = () if reads_nothing else (partial(open_ahead, shard) for shard in self.shards if shard.footer)
+        IO_POOL.run_all([lambda: self.directory, *ahead])
 
     @cached_property
     def directory(self) -> Directory:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from warpdata.kinds.indexes.opened_index import SourcePlace
 from warpdata.kinds.tables import IndexedTable
-from warpdata.primitives.bitmaps import bitmap_of, numbers_of, range_bitmap
+from warpdata.primitives.bitmaps import bitmap_of, numbers_of, range_bitmap, unite
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.repository.manifest import LoadPage, LocatedShard, SchemaChange, Shard, TableEntry, iter_located
 from warpdata.repository.rows import DeletionVector
@@ -84,8 +85,9 @@ class SegmentRows:
         else:
             self._runs.append((source.start, stop, distance))
 
+    @cached_property
     def covered(self) -> BitMap:
-        """Return the rows of the table that the segment covers."""
+        """The rows of the table that the segment covers. Must not change."""
         from pyroaring import BitMap
 
         out = BitMap()
@@ -94,16 +96,14 @@ class SegmentRows:
         return out
 
     def to_table(self, rows: BitMap) -> BitMap:
-        """Return the rows of the table for rows of the segment."""
-        from pyroaring import BitMap
-
+        """Return the rows of the table for rows of the segment: a bitmap that must not change."""
         parts = []
         for start, stop, distance in self._runs:
             part = rows if (start, stop) == (0, self._row_count) else rows & range_bitmap(start, stop)
             parts.append(part.shift(distance) if distance else part)
         if self._edited:
             parts += IO_POOL.map_all(lambda source: self._without_deleted(source, rows), self._edited)
-        return BitMap.union(BitMap(), *parts)
+        return unite(parts)
 
     def _without_deleted(self, source: PlacedSource, rows: BitMap) -> BitMap:
         shard = source.located.shard

@@ -63,7 +63,8 @@ def locate_rows(
         ids = opener.ids(shard, located.first_stored_row).at(positions)
         return ShardRows(located.index, shard, located.first_row, located.first_stored_row, positions, ids)
 
-    yield from _each(iter_located(entry.shards, load_page, rows), load, needs_reads=entry.manifest_format > 1)
+    listed = list(iter_located(entry.shards, load_page, rows))
+    yield from _each(iter(listed), load, needs_reads=any(_has_blobs(located.shard) for located in listed))
 
 
 def find_ids(entry: TableEntry, opener: TableShards, load_page: LoadPage, ids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -97,6 +98,11 @@ def find_ids(entry: TableEntry, opener: TableShards, load_page: LoadPage, ids: N
             hint="The rows may be deleted in this version. sample_ids() returns the ids of all rows.",
         )
     return found[order.reshape(-1)]
+
+
+def _has_blobs(shard: Shard) -> bool:
+    """Return whether the deleted rows or the ids of a shard are in blobs."""
+    return any(part is not None and part.blob is not None for part in (shard.deletes, shard.ids))
 
 
 def _each(located: Iterator[LocatedShard], load: Callable[[LocatedShard], _T], *, needs_reads: bool) -> Iterator[_T]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from warpdata.formats.parquet import DecodeOptions, FetchedRanges, GroupRows
+from warpdata.formats.parquet import DecodeOptions, FetchedRanges, GroupRows, ShardFile
 from warpdata.kinds.tables.columns import ColumnValues, conform, widen
 from warpdata.kinds.tables.edited_shard import EditedShard, TableShard
 from warpdata.limits import MIB
@@ -89,7 +89,11 @@ class FullScan:
         self._keeps_dictionaries = keeps_dictionaries
         self._options = DecodeOptions(dictionaries=tuple(schema.names))
 
-    def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table:
+    def fetch(self, task: ScanTask) -> FetchedRanges | None:
+        """Fetch what `read` decodes."""
+        return task.file.fetch(task.group, self.columns)
+
+    def read(self, task: ScanTask, fetched: FetchedRanges | None) -> pa.Table:
         import pyarrow as pa
 
         if task.is_prefix:
@@ -98,7 +102,7 @@ class FullScan:
             rows = widen(task.file.take_rows(task.sparse, self.columns), task.widened)
             return conform(_by_name(rows), self._schema)
         else:
-            rows = task.decode(self.columns, fetched, self._options)
+            rows = task.decode(self.columns, fetched or {}, self._options)
         kept = _by_name(rows) if task.kept is None else Selection.of(task.kept, task.take).apply(rows)
         if self._keeps_dictionaries:
             return pa.table({name: kept[name] for name in self.columns})
@@ -116,29 +120,64 @@ class FilteredScan:
         self._rest = [name for name in schema.names if name not in self.columns]
         self.fetches_again = bool(self._rest)
         """True if `read` fetches other columns for the rows that the filter keeps."""
+        self._predicate = row_filter.predicate
         self._evaluator = Evaluator(row_filter)
         filterable = self.columns if self._evaluator.uses_kernels else ()
         self._options = DecodeOptions(dictionaries=(*filterable, *self._rest))
 
-    def read(self, task: ScanTask, fetched: FetchedRanges) -> pa.Table | None:
+    def fetch(self, task: ScanTask) -> FetchedRanges | None:
+        """Fetch what `read` and `match` decode; None if they will decode less, or nothing."""
+        return None if self._candidates(task) is not None else task.file.fetch(task.group, self.columns)
+
+    def read(self, task: ScanTask, fetched: FetchedRanges | None) -> pa.Table | None:
         """Return the rows that the filter keeps; None if there are none."""
-        rows = task.decode(self.columns, fetched, self._options)
-        selection = self._select(task, rows)
+        found = self.read_numbered(task, fetched)
+        return None if found is None else found[1]
+
+    def read_numbered(self, task: ScanTask, fetched: FetchedRanges | None) -> tuple[NDArray[np.int64], pa.Table] | None:
+        """Return the rows that the filter keeps with their numbers, counted over the table; None if there are none."""
+        rows, selection, chosen = self._select(task, fetched)
         if not len(selection.positions):
             return None
-        kept = selection.apply(rows.select(self._output)) if self._output else {}
+        kept = chosen.apply(rows.select(self._output)) if self._output else {}
         for columns in self._read_rest(task, selection):
             kept.update(columns)
-        return conform(kept, self._schema)
+        return selection.positions + task.first_row, conform(kept, self._schema)
 
-    def match(self, task: ScanTask, fetched: FetchedRanges) -> NDArray[np.int64]:
+    def match(self, task: ScanTask, fetched: FetchedRanges | None) -> NDArray[np.int64]:
         """Return the numbers of the rows that the filter keeps, counted over the table."""
-        rows = task.decode(self.columns, fetched, self._options)
-        return self._select(task, rows).positions + task.first_row
+        return self._select(task, fetched)[1].positions + task.first_row
 
-    def _select(self, task: ScanTask, rows: pa.Table) -> Selection:
-        mask = self._evaluator.mask(rows)
-        return Selection(mask if task.kept is None else mask & Selection.of(task.kept, task.take).mask)
+    def _select(self, task: ScanTask, fetched: FetchedRanges | None) -> tuple[pa.Table, Selection, Selection]:
+        """Return rows of the columns of the filter, the rows of the task that it keeps, and these among the former."""
+        candidates = None if fetched else self._candidates(task)
+        if candidates is None:
+            rows = task.decode(self.columns, fetched or {}, self._options)
+            mask = self._evaluator.mask(rows)
+            selection = Selection(mask if task.kept is None else mask & Selection.of(task.kept, task.take).mask)
+            return rows, selection, selection
+        if not len(candidates):
+            return _no_rows(), Selection.of(candidates, task.take), Selection.of(candidates, 0)
+        rows = widen(task.file.take_rows([GroupRows(task.group, candidates + task.skip)], self.columns), task.widened)
+        chosen = Selection(self._evaluator.mask(rows))
+        return rows, Selection.of(candidates[chosen.positions], task.take), chosen
+
+    def _candidates(self, task: ScanTask) -> NDArray[np.int64] | None:
+        """Return the rows of a task that may match, by what the file says beside its footer; None if that may be any.
+
+        Rows of an edited shard are numbered in another way than those of its files.
+        """
+        import numpy as np
+
+        if not isinstance(task.file, ShardFile):
+            return None
+        if task.file.rules_out(task.group, self._predicate):
+            return np.empty(0, np.int64)
+        rows = task.file.candidates(task.group, self._predicate)
+        if rows is None:
+            return None
+        rows = rows[slice(*np.searchsorted(rows, (task.skip, task.skip + task.take)))] - task.skip
+        return rows if task.kept is None else np.intersect1d(rows, task.kept, assume_unique=True)
 
     def _read_rest(self, task: ScanTask, selection: Selection) -> Iterator[dict[str, ColumnValues]]:
         """Read the kept rows of the other columns, a few columns at a time, up to the last kept row."""
@@ -211,6 +250,12 @@ class Selection:
     @cached_property
     def _arrow_mask(self) -> pa.BooleanArray:
         return as_bits(self.mask)
+
+
+def _no_rows() -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({})
 
 
 def _by_name(rows: pa.Table) -> dict[str, ColumnValues]:

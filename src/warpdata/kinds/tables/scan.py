@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.errors import BadInputError
@@ -34,14 +34,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Scan", "check_counts", "match_rows", "rebatch", "scan_tables", "with_lookahead"]
+__all__ = ["Scan", "check_counts", "match_rows", "rebatch", "scan_numbered", "scan_tables", "with_lookahead"]
 
 _T = TypeVar("_T")
-_Read = Callable[[ScanTask, FetchedRanges], _T]
+_Read = Callable[[ScanTask, "FetchedRanges | None"], _T]
 _Reader = FullScan | FilteredScan
 
 _AHEAD_PER_CORE = 2  # more decoded rows would leave the processor's caches
 _CORES_PER_RUN_TASK = 4
+_LARGE_SHARE = 0.75
+"""A task with more than this part of the rows works alone for most of the time."""
 _MIN_PREFIX_SAVING_BYTES = 512 * KIB
 _SPARSE_TASK_ROWS = 256
 
@@ -72,6 +74,13 @@ def scan_tables(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterato
             yield table
 
 
+def scan_numbered(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
+    """Yield the rows that the filter keeps with their numbers, as `match_rows` and `scan_tables` do each for one."""
+    assert scan.row_filter is not None, "without a filter all rows match"
+    reader = FilteredScan(scan.row_filter, select_fields(scan.schema, scan.columns))
+    yield from (found for found in _run(scan, opener, load_page, reader, reader.read_numbered) if found is not None)
+
+
 def match_rows(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the rows that the filter keeps, counted over the table, for each row group.
 
@@ -84,12 +93,22 @@ def match_rows(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator
 
 
 def _run(scan: Scan, opener: TableShards, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
-    """Yield the result of `read`, a method of the reader, for each task, in table order."""
+    """Yield the result of `read`, a method of the reader, for each task, in table order.
+
+    A single task of a local file runs in the calling thread, because waking another takes longer than some rows.
+    """
     io = IO_POOL.executor()
     cpu = CPU_POOL.executor(CPU_POOL.size)
     try:
         with READ_MEMORY.reader() as ahead:
-            tasks = _join_sparse(_plan_tasks(scan, opener, load_page, io))
+            tasks = _share_cores(_join_sparse(_plan_tasks(scan, opener, load_page, io)), CPU_POOL.size)
+            first = list(islice(tasks, 1))
+            if first and first[0].file.is_local:
+                first += islice(tasks, 1)
+                if len(first) == 1:
+                    yield read(first[0], {})
+                    return
+            tasks = chain(first, tasks)
             yield from _run_ahead(scan, tasks, ahead, lambda run: _start(run.tasks, reader, read, io, cpu))
     finally:
         io.shutdown(cancel_futures=True)
@@ -114,7 +133,7 @@ def _run_ahead(
         ahead.give_back(run.size_bytes)
         return found
 
-    for run in _runs(scan, _share_cores(tasks, cores), cores):
+    for run in _runs(scan, tasks, cores):
         while pending and is_full(run):
             yield from next_results()
         while not ahead.take(run.size_bytes):  # a reader that holds nothing may take anything
@@ -172,21 +191,32 @@ def _start(
     if task.is_prefix or task.sparse:
         return io.submit(lambda: [read(task, {})]).result
 
-    def fetch() -> FetchedRanges:
-        return task.file.fetch(task.group, reader.columns)
-
     if reader.fetches_again:
-        return io.submit(lambda: [read(task, fetch())]).result
-    submitted = io.submit(lambda: cpu.submit(read, task, fetch()))
-    return lambda: [submitted.result().result()]
+        return io.submit(lambda: [read(task, reader.fetch(task))]).result
+
+    def fetch() -> Callable[[], _T]:
+        fetched = reader.fetch(task)
+        if fetched is None:  # `read` fetches what it needs
+            found = read(task, None)
+            return lambda: found
+        return cpu.submit(read, task, fetched).result
+
+    submitted = io.submit(fetch)
+    return lambda: [submitted.result()()]
 
 
 def _share_cores(tasks: Iterator[ScanTask], cores: int) -> Iterator[ScanTask]:
-    """Yield the tasks. If a local scan has fewer tasks than cores, they decode their columns in parallel."""
+    """Yield the tasks. Those of a local scan that would leave cores idle decode their columns in parallel.
+
+    They do if there are fewer tasks than cores, or if one task has nearly all rows, such as after a few edits.
+    """
     first = list(islice(tasks, 1))
     if first and first[0].file.is_local:
         first += islice(tasks, cores - 1)
-        yield from (replace(task, parallel_columns=len(first) < cores) for task in first)
+        row_count = sum(task.take for task in first)
+        for task in first:
+            is_large = task.take > _LARGE_SHARE * row_count
+            yield replace(task, parallel_columns=len(first) < cores or is_large)
     else:
         yield from first
     yield from tasks

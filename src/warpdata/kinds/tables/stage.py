@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from warpdata.errors import InvalidSourceError, SchemaMismatchError
 from warpdata.formats.parquet import (
     ParquetSource,
+    WrittenFile,
     describe_all,
     has_own_extension,
     read_unified,
-    write_parquet,
+    write_spooled,
 )
-from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
+from warpdata.kinds import MemoryBlob, StageContext, StagedBlob, StagedEntry, copied_blob, hash_file
 from warpdata.kinds.tables.arrow_input import ArrowRows, convert, read_arrow, read_columns
 from warpdata.kinds.tables.external import describe_external
 from warpdata.kinds.tables.row_values import DetachedReference, detach_references
 from warpdata.kinds.tables.table import Table
-from warpdata.primitives.hashing import Fingerprint
+from warpdata.primitives.hashing import fingerprint_bytes
 from warpdata.primitives.parallel import IO_POOL, disk_threads
 from warpdata.primitives.paths import find_files
 from warpdata.primitives.progress import ProgressCounter
@@ -83,7 +84,6 @@ class StagedTable(StagedEntry):
     def read_column(self, column: str) -> Iterator[tuple[Path, int, list[Any]]]:
         """Yield the values of one column, a row group at a time, after its file and the number of its first row."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if self.stored is not None:
             first_row = 0
@@ -93,7 +93,7 @@ class StagedTable(StagedEntry):
         for file in self.files:
             first_row = 0
             try:
-                with pq.ParquetFile(file.path) as parquet:
+                with file.open() as parquet:
                     for group in range(parquet.num_row_groups):
                         values: pa.ChunkedArray = parquet.read_row_group(group, columns=[column])[column]
                         yield file.path, first_row, values.to_pylist()
@@ -109,28 +109,37 @@ def stage_table(name: str, spec: TableSpec, context: StageContext) -> StagedTabl
     if isinstance(spec.source, Table) and not spec.rewrite and _is_whole(spec.source, appends=spec.appends):
         return _stage_stored(spec.source, appends=spec.appends)
     references: _References = {}
-    files = _parquet_files(name, spec, context.directory, references)
-    counter = ProgressCounter(context.progress, "hash", sum(file.path.stat().st_size for file in files), len(files))
-
-    def hash_one(file: ParquetSource) -> Fingerprint:
-        fingerprint = hash_file(file.path, counter)
-        counter.finish_file()
-        return fingerprint
-
-    fingerprints = IO_POOL.map_all(hash_one, files, limit=disk_threads())
+    files = _parquet_files(name, spec, context, references)
+    blobs = _hash_all(files, context)
     columns = files[0].schema.names if files else ()
     return StagedTable(
         entry=TableEntry(ShardList(), schema=TableEntry.listing(columns) if files else None),
         shards=tuple(
-            Shard(fingerprint.blob.hash, fingerprint.blob.byte_size, file.row_count, file.footer)
-            for file, fingerprint in zip(files, fingerprints, strict=True)
+            Shard(staged.fingerprint.blob.hash, staged.fingerprint.blob.byte_size, file.row_count, file.footer)
+            for file, staged in zip(files, blobs, strict=True)
         ),
-        blobs=tuple(StagedBlob(file.path, fingerprint) for file, fingerprint in zip(files, fingerprints, strict=True)),
+        blobs=tuple(blobs),
         item_count=sum(file.row_count for file in files),
         files=tuple(files),
         appends=spec.appends,
         references={column: tuple(types) for column, types in references.items()},
     )
+
+
+def _hash_all(files: Sequence[ParquetSource], context: StageContext) -> list[StagedBlob]:
+    sizes = [file.path.stat().st_size if file.data is None else len(file.data) for file in files]
+    counter = ProgressCounter(context.progress, "hash", sum(sizes), len(files))
+
+    def hash_one(file: ParquetSource) -> StagedBlob:
+        if file.data is None:
+            staged = StagedBlob(file.path, hash_file(file.path, counter))
+        else:
+            staged = StagedBlob(file.path, fingerprint_bytes(file.data), MemoryBlob(file.data))
+            counter.add_bytes(len(file.data))
+        counter.finish_file()
+        return staged
+
+    return IO_POOL.map_all(hash_one, files, limit=disk_threads())
 
 
 def _is_whole(table: Table, *, appends: bool) -> bool:
@@ -181,20 +190,18 @@ class _Rows:
 _References: TypeAlias = dict[str, list[Any]]
 
 
-def _parquet_files(name: str, spec: TableSpec, directory: Path, references: _References) -> list[ParquetSource]:
+def _parquet_files(name: str, spec: TableSpec, context: StageContext, references: _References) -> list[ParquetSource]:
     """Return files in table order, all of one schema. Raise `InvalidSourceError` with the file that is not.
 
     Adds the extension types of reference columns to `references`.
     """
     parts = list(_parts(spec.source, name, follow_links=spec.follow_links))
-    paths: list[Path] = []
-    written: set[Path] = set()
+    files: list[Path | WrittenFile] = []
     number = 0
 
-    def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Path]:
+    def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
         nonlocal number
-        made = list(write_parquet(batches, schema, directory, f"{name}-{number}"))
-        written.update(made)
+        made = list(write_spooled(batches, schema, context.find_directory, f"{name}-{number}"))
         number += 1
         return made
 
@@ -203,19 +210,22 @@ def _parquet_files(name: str, spec: TableSpec, directory: Path, references: _Ref
         if is_files:
             listed = [path for part in run if isinstance(part, _Files) for path in part.paths]
             if not spec.rewrite:
-                paths.extend(listed)
+                files.extend(listed)
                 continue
             schema, batches = read_unified(listed)
         else:
             rows = [part for part in run if isinstance(part, _Rows)]
             schema, batches = rows[0].schema, _noted(rows, references)
-        paths.extend(write(schema, batches))
-    found = describe_all(paths, written)
-    if not any(file.claims_extensions for file in found):
+        files.extend(write(schema, batches))
+    found = describe_all(files)
+    if not any(source.claims_extensions for source in found):
         return found
-    # A file that claims references is written again, without the claim.
-    kept = [write(*read_unified([file.path])) if file.claims_extensions else [file.path] for file in found]
-    return describe_all(list(chain.from_iterable(kept)), written)
+    # A file that claims references is written again, without the claim. Only files of the user claim some.
+    kept = [
+        write(*read_unified([source.path])) if source.claims_extensions else [file]
+        for source, file in zip(found, files, strict=True)
+    ]
+    return describe_all(chain.from_iterable(kept))
 
 
 def _noted(parts: Iterable[_Rows], references: _References) -> Iterator[pa.RecordBatch]:

@@ -18,7 +18,15 @@ from warpdata.kinds.tables.located_rows import ShardRows, find_ids, locate_rows
 from warpdata.kinds.tables.row_access import preview_rows, type_text
 from warpdata.kinds.tables.row_indexes import IndexedTable, QueryPlan, RowIndexes, explain, is_selective
 from warpdata.kinds.tables.sample import check_sample, encode_strata, sample_bitmaps, sample_strata, sample_uniform
-from warpdata.kinds.tables.scan import Scan, check_counts, match_rows, rebatch, scan_tables, with_lookahead
+from warpdata.kinds.tables.scan import (
+    Scan,
+    check_counts,
+    match_rows,
+    rebatch,
+    scan_numbered,
+    scan_tables,
+    with_lookahead,
+)
 from warpdata.kinds.tables.table_export import TableExport
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.kinds.tables.take import RowTaker, to_row_numbers
@@ -175,6 +183,11 @@ class Table(TableExport):
         schema = self.schema()
         return (retype_table(table, schema) for table in self._raw_row_groups(shard, limit))
 
+    def count_of(self, shard: tuple[int, int] | str) -> int:
+        """Count the rows that `batches` and `row_groups` read for a rank, before filters. Reads at most two footers."""
+        rows, keep = self._assigned_rows(shard)
+        return rows.stop - rows.start if keep is None else len(keep)
+
     def _raw_row_groups(
         self, shard: tuple[int, int] | str | None, limit: int | None, ahead_rows: int | None = None
     ) -> Iterator[pa.Table]:
@@ -227,6 +240,13 @@ class Table(TableExport):
         scan = Scan(self.entry.shards, self._stored_schema, (), rows, row_filter, keep)
         found = [np.empty(0, np.int64), *match_rows(scan, self.opener, self.load_page)]
         return RowSelection.of_numbers(np.concatenate(found))
+
+    def numbered_rows(self) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
+        """Yield the rows that the filters keep with their numbers, in table order, in one scan. Uses no index."""
+        assert self.filters, "without a filter all rows match"
+        rows, columns = self._all_rows(), tuple(self._selected_schema.names)
+        scan = Scan(self.entry.shards, self._stored_schema, columns, rows, conjunction(self.filters), self.rows)
+        yield from scan_numbered(scan, self.opener, self.load_page)
 
     def explain(self) -> QueryPlan:
         """Return which conditions of the filters indexes answer, and the rows left to scan. Reads no row."""
@@ -428,7 +448,7 @@ class Table(TableExport):
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
-    def _estimated_bytes(self) -> int:
+    def estimated_bytes(self) -> int:
         """Estimate the size of the selected columns in memory, from the footer of the first shard."""
         first = self._first_shard()
         row_bytes = first.row_bytes(self._selected_schema.names) if first is not None else 0.0

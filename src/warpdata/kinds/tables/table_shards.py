@@ -15,7 +15,7 @@ from warpdata.primitives.ranges import ByteRange
 from warpdata.repository.manifest import Deletes, Ids, SchemaChange, Shard
 from warpdata.repository.rows import DeletionVector, IdSequence, decode_deletes, decode_ids
 from warpdata.settings import Settings
-from warpdata.storage import open_external, read_verified
+from warpdata.storage import REPAIR_HINT, open_external, read_verified
 
 __all__ = ["TableShards"]
 
@@ -23,7 +23,6 @@ _T = TypeVar("_T")
 _OpenFile: TypeAlias = Callable[[ShardOpener, Shard], ShardFile]
 
 _CACHED_SHARDS = 64
-_REPAIR = "Publish the version again, or restore the store; `warp verify` lists all corrupt blobs."
 
 
 class TableShards:
@@ -127,7 +126,7 @@ class TableShards:
 
         def check(data: memoryview) -> _T:
             if sha256_hex(data) != blob.hash:
-                raise CorruptError(f"the bytes of blob {blob.hash} do not have this hash", hint=_REPAIR)
+                raise CorruptError(f"the bytes of blob {blob.hash} do not have this hash", hint=REPAIR_HINT)
             return decode(bytes(data))
 
         key = blob_key(blob.hash)

@@ -6,7 +6,7 @@ Implements "Resolving" of docs/specs/catalog.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,6 +64,10 @@ _LISTED_OBJECTS = 1000
 """Object stores return this many objects for one request."""
 _KEEPS_COUNTERS = ("restore", "compact")
 """Operations after which a table may have a smaller counter of ids than before, or still has it."""
+_RAISES_COUNTERS = ("edit", "merge")
+"""Operations after which every table is still there, with no smaller counter."""
+_MAX_COMMITS_OVER, _MAX_VERSIONS_OVER = 10_000, 1000
+"""Commits, and manifests among them, that a restore searches for counters."""
 _LOG = logging.getLogger("warpdata.repository.catalog")
 
 
@@ -97,7 +101,7 @@ class Catalog:
 
     def open(self, address: Address) -> tuple[VersionRef, Manifest]:
         """Resolve an address and load its manifest. The manifest of the hint is fetched while the hint is verified."""
-        if address.ref is not None:
+        if address.ref is not None or self._reader.is_local(manifests_prefix(address.dataset_id)):
             resolved = self.resolve(address)
             return resolved, self.manifest(resolved)
         ahead: dict[str, Future[bytes]] = {}
@@ -126,23 +130,55 @@ class Catalog:
         return self._walk(found, steps) if steps.back or steps.time else found
 
     def forgotten_counters(self, ref: VersionRef) -> dict[str, int]:
-        """Return the counters of sample ids that a commit forgot because it restored another version, by table.
+        """Return the counters of sample ids that a commit does not have because it restored another version, by table.
 
         Without them, new rows would get ids of rows that only the versions before the restore have, and a merge would
-        take both for one sample.
+        take both for one sample. Commits of earlier releases do not record them, so those of the version before a
+        restore are added.
         """
         counters: dict[str, int] = {}
         commit_id = ref.commit
         while commit_id is not None:
             commit = read_commit(self._reader, ref.dataset_id, commit_id)
+            _raise_counters(counters, commit.id_counters)
             if commit.operation not in _KEEPS_COUNTERS or not commit.parents:
                 break
             commit_id = commit.parents[0]
             with suppress(NotFoundError):  # a version that was collected is not merged any more
                 before = read_commit(self._reader, ref.dataset_id, commit_id).version
-                for name, entry in self.manifest(VersionRef(ref.dataset_id, before)).tables.items():
-                    counters[name] = max(entry.id_counter, counters.get(name, 0))
+                _raise_counters(counters, self._counters_of(ref.dataset_id, before))
         return counters
+
+    def used_counters(self, head: VersionRef, restored: VersionRef) -> dict[str, int]:
+        """Return the counters of sample ids that a restore of a version in the history of a head forgets, by table.
+
+        Counters only grow along edits and merges. So the manifests before other commits are read, and that of the head.
+        What cannot be read is left out: restoring is also a repair.
+        """
+        counters: dict[str, int] = {}
+        versions: list[str] = []
+        grows = False
+        for entry in self.history(head, _MAX_COMMITS_OVER):
+            commit = entry.commit
+            if entry.commit_id == restored.commit or (restored.commit is None and commit.version == restored.version):
+                break
+            _raise_counters(counters, commit.id_counters)
+            if not grows:
+                versions.append(commit.version)
+            grows = commit.operation in _RAISES_COUNTERS
+
+        def read(version: str) -> dict[str, int]:
+            with suppress(NotFoundError, CorruptError):
+                return self._counters_of(head.dataset_id, version)
+            return {}
+
+        for found in IO_POOL.map_all(read, versions[:_MAX_VERSIONS_OVER]):
+            _raise_counters(counters, found)
+        return counters
+
+    def _counters_of(self, dataset_id: str, version: str) -> dict[str, int]:
+        tables = self.manifest(VersionRef(dataset_id, version)).tables
+        return {name: entry.id_counter for name, entry in tables.items()}
 
     def manifest(self, resolved: VersionRef) -> Manifest:
         """Fetch a manifest and verify that it hashes to the version.
@@ -412,6 +448,11 @@ def _removed_ref(dataset_id: str, what: str, name: str, removal: Removal, versio
         hint=f"`warp {what} {dataset_id}@{version} {name}` brings it back.",
         kind=ErrorKind.REF_NOT_FOUND,
     )
+
+
+def _raise_counters(counters: dict[str, int], found: Mapping[str, int]) -> None:
+    for name, counter in found.items():
+        counters[name] = max(counter, counters.get(name, 0))
 
 
 def _checked(data: bytes, resolved: VersionRef) -> Manifest:

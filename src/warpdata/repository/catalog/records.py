@@ -6,7 +6,7 @@ Implements "Records" of docs/specs/catalog.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -42,7 +42,8 @@ __all__ = [
 class Commit:
     """One step of history. `time` is RFC 3339 in UTC.
 
-    `operation` is "replace", "append", "restore" or "copy". Readers accept other words.
+    `operation` is "replace", "append", "restore" or "copy". Readers accept other words. `id_counters` has the next free
+    sample ids of tables that the version lacks, or for which it states a smaller one. Not to be changed.
     """
 
     version: str
@@ -52,6 +53,7 @@ class Commit:
     author: str
     message: str
     time: str
+    id_counters: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class Tombstone:
     rule: str
 
 
+_MAX_COUNTER = 2**53 - 1
 AnyRecord: TypeAlias = Commit | Head | VersionLabel | LabelEntry | LabelMarker | Hint | Pin | Tombstone
 _Record = TypeVar("_Record", bound=AnyRecord)
 _FORMATS: dict[type, tuple[int, ...]] = {Head: (1, 2), LabelEntry: (2,), LabelMarker: (2,)}
@@ -226,6 +229,7 @@ def _check_values(record: AnyRecord, where: str) -> None:
     commits: tuple[str, ...] = ()
     if isinstance(record, Commit):
         commits = record.parents
+        _check_counters(record.id_counters, where)
     elif not isinstance(record, Tombstone):
         commits = (record.commit,)
     for commit in commits:
@@ -242,6 +246,12 @@ def _check_values(record: AnyRecord, where: str) -> None:
             raise CorruptError(f"{where} has the time {time!r}, which is not RFC 3339 with an offset")
 
 
+def _check_counters(counters: dict[str, int], where: str) -> None:
+    for table, counter in counters.items():
+        if not 0 <= counter <= _MAX_COUNTER:
+            raise CorruptError(f"{where} has the counter {counter} of table {table!r}")
+
+
 def _is_time(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None
@@ -250,7 +260,9 @@ def _is_time(text: str) -> bool:
 
 
 def _members(record: AnyRecord) -> dict[str, Json]:
-    members: dict[str, Any] = {field.name: getattr(record, field.name) for field in fields(record)}
+    members: dict[str, Any] = {each.name: getattr(record, each.name) for each in fields(record)}
+    if not members.get("id_counters", True):
+        del members["id_counters"]
     removed = members.pop("removed", None)
     return members if removed is None else {**members, "removed": msgspec.to_builtins(removed)}
 

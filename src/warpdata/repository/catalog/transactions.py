@@ -7,9 +7,10 @@ there, so a delayed request of its own cannot succeed any more. Implements "Comm
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from warpdata.errors import ConflictError, DeniedError, StorageError
@@ -35,6 +36,7 @@ __all__ = [
     "RESTORE",
     "Committed",
     "Propose",
+    "Proposed",
     "advance_to",
     "commit",
     "find_transaction",
@@ -43,14 +45,30 @@ __all__ = [
     "store_version",
 ]
 
+_MAX_COUNTERS = 256
 RESTORE = "restore"
 """The operation of a commit that makes an earlier version the head. It may follow a tombstone."""
 
-Propose: TypeAlias = Callable[[Head | None], Manifest | None]
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A manifest to commit, and writes of blobs that it needs and the store may lack.
+
+    The commit runs the writes at the same time as those of the manifest and the commit record, before the head. So a
+    small commit waits for the disk, or for the network, twice.
+    """
+
+    manifest: Manifest
+    writes: Sequence[Callable[[], object]] = ()
+    id_counters: Mapping[str, int] = field(default_factory=dict)
+    """The next free sample ids of tables. The commit records those that the manifest does not have."""
+
+
+Propose: TypeAlias = Callable[[Head | None], "Manifest | Proposed | None"]
 """Takes the head to build on and returns the manifest to commit, or None if there is nothing to change.
 
-All blobs of the manifest must be stored. When another commit was first, the callback is called again with the new
-head; it raises `ConflictError` if the change does not apply to that."""
+A manifest without writes has all its blobs in the store. When another commit was first, the callback is called again
+with the new head; it raises `ConflictError` if the change does not apply to that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +98,13 @@ def commit(
     for attempt in range(MAX_COMMIT_ATTEMPTS):
         newest = find_newest(writer, txn.dataset_id, txn.branch)
         base = newest if newest is None or newest.removed is None else None
-        manifest = propose(base)
-        if manifest is None:
+        proposed = propose(base)
+        if proposed is None:
             assert base is not None, "an empty branch has nothing to keep"
             return Committed(base.version, base.commit, base.sequence, changed=False)
         if newest is not None and newest.removed is not None:
             _leave_tombstone(writer, txn, newest, pause)
-        head = _write_records(writer, txn, newest, manifest, pause)
+        head = _write_records(writer, txn, newest, proposed, pause)
         if advance(writer, txn, head, pause, check_lease):
             _finish(writer, txn, head, on_committed)
             return Committed(head.version, head.commit, head.sequence, changed=True)
@@ -103,17 +121,17 @@ def store_version(writer: Writer, txn: Transaction, propose: Propose, pause: Pau
     """
     newest = find_newest(writer, txn.dataset_id, txn.branch)
     base = newest if newest is None or newest.removed is None else None
-    manifest = propose(base)
-    if manifest is None:
+    proposed = propose(base)
+    if proposed is None:
         assert base is not None, "an empty branch has nothing to keep"
         return Committed(base.version, base.commit, base.sequence, changed=False)
-    stored = _write_records(writer, txn, newest, manifest, pause)
+    stored = _write_records(writer, txn, newest, proposed, pause)
     return Committed(stored.version, stored.commit, base.sequence if base else 0, changed=False)
 
 
-def store_after(writer: Writer, txn: Transaction, base: Head, manifest: Manifest, pause: Pause) -> Committed:
+def store_after(writer: Writer, txn: Transaction, base: Head, proposed: Manifest | Proposed, pause: Pause) -> Committed:
     """Store a manifest and its commit after a given one, which no branch need have. Nothing refers to them yet."""
-    stored = _write_records(writer, txn, base, manifest, pause)
+    stored = _write_records(writer, txn, base, proposed, pause)
     return Committed(stored.version, stored.commit, base.sequence, changed=stored.version != base.version)
 
 
@@ -170,8 +188,16 @@ def _leave_tombstone(writer: Writer, txn: Transaction, tombstone: Head, pause: P
     settle(writer, txn.dataset_id, tombstone, pause)
 
 
-def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest: Manifest, pause: Pause) -> Head:
-    """Store the manifest and the commit, at the same time. Readers do not see them before the head."""
+def _write_records(
+    writer: Writer, txn: Transaction, base: Head | None, proposed: Manifest | Proposed, pause: Pause
+) -> Head:
+    """Store the manifest, the commit and what else is proposed, at the same time. No reader needs them before the head.
+
+    All of them are durable when this returns.
+    """
+    if isinstance(proposed, Manifest):
+        proposed = Proposed(proposed)
+    manifest = proposed.manifest
     version = version_of(manifest)
     has_parent = base is not None and (base.removed is None or txn.operation == RESTORE)
     record = Commit(
@@ -182,20 +208,33 @@ def _write_records(writer: Writer, txn: Transaction, base: Head | None, manifest
         author=txn.author,
         message=txn.message,
         time=txn.time,
+        id_counters=_unstated_counters(manifest, proposed.id_counters),
     )
     commit_id, data = encode_commit(record)
     key = commit_key(txn.dataset_id, commit_id)
-    IO_POOL.run_all(
-        [lambda: put_manifest(writer, manifest, pause), lambda: put_named_by_content(writer, key, data, pause)]
-    )
+    records = [lambda: put_manifest(writer, manifest, pause), lambda: put_named_by_content(writer, key, data, pause)]
+    IO_POOL.run_all([*proposed.writes, *records])
     return Head(base.sequence + 1 if base else 1, commit_id, version, txn.txn_id)
+
+
+def _unstated_counters(manifest: Manifest, counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters that a manifest does not state, of at most 256 tables: records are small."""
+    tables = manifest.tables
+    left = {
+        name: counter
+        for name, counter in sorted(counters.items())
+        if counter > (tables[name].id_counter if name in tables else 0)
+    }
+    return dict(islice(left.items(), _MAX_COUNTERS))
 
 
 def _finish(writer: Writer, txn: Transaction, head: Head, on_committed: Callable[[], None] | None) -> None:
     if on_committed is None:
         _refresh_hint(writer, txn, head)
-    else:
-        IO_POOL.run_all([lambda: _refresh_hint(writer, txn, head), on_committed])
+        return
+    # A local store neither waits nor syncs for these two, so a second thread would cost more than it saves.
+    limit = 1 if writer.is_local(hint_key(txn.dataset_id)) else None
+    IO_POOL.run_all([lambda: _refresh_hint(writer, txn, head), on_committed], limit=limit)
 
 
 def _refresh_hint(writer: Writer, txn: Transaction, head: Head) -> None:

@@ -28,7 +28,7 @@ def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
 
     `fractions` allows finite floats, for values that are stored but not hashed.
     """
-    if not _is_canonical(value, 0, fractions):
+    if not _is_canonical(value):
         _check(value, "$", 0, fractions)
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
     try:
@@ -38,19 +38,35 @@ def canonical_json(value: Json, *, fractions: bool = False) -> bytes:
         raise BadInputError(f"a string has an unpaired surrogate: {near!r}") from error
 
 
-def _is_canonical(value: Json, depth: int, fractions: bool) -> bool:
-    """Return whether `_check` accepts the value. Builds no paths, because almost every value is accepted."""
-    kind = type(value)
-    if kind is str or value is None or kind is bool:
-        return depth <= MAX_JSON_DEPTH
-    if kind is int:
-        return depth <= MAX_JSON_DEPTH and -_MAX_INTEGER <= value <= _MAX_INTEGER  # type: ignore[operator]
-    if depth >= MAX_JSON_DEPTH:
-        return False
-    if kind is dict:
-        return all(type(key) is str and _is_canonical(item, depth + 1, fractions) for key, item in value.items())  # type: ignore[union-attr]
-    if kind is list or kind is tuple:
-        return all(_is_canonical(item, depth + 1, fractions) for item in value)  # type: ignore[union-attr]
+def _is_canonical(value: Json) -> bool:
+    """Return whether `_check` accepts the value, level by level. Builds no paths: almost every value is accepted.
+
+    False also for unusual values, such as fractions, which `_check` decides.
+    """
+    level: list[Json] = [value]
+    for depth in range(MAX_JSON_DEPTH + 1):
+        following: list[Json] = []
+        for item in level:
+            kind = type(item)
+            if kind is str or item is None or kind is bool:
+                continue
+            if kind is int:
+                if not -_MAX_INTEGER <= item <= _MAX_INTEGER:  # type: ignore[operator]
+                    return False
+            elif depth == MAX_JSON_DEPTH:
+                return False
+            elif kind is dict:
+                for key in item:  # type: ignore[union-attr]
+                    if type(key) is not str:
+                        return False
+                following.extend(item.values())  # type: ignore[union-attr]
+            elif kind is list or kind is tuple:
+                following.extend(item)  # type: ignore[arg-type]
+            else:
+                return False
+        if not following:
+            return True
+        level = following
     return False
 
 

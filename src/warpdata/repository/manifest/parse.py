@@ -21,7 +21,9 @@ from warpdata.limits import (
     MAX_PAGE_LEVELS,
     MAX_SECTION_ENTRIES,
     MAX_TOP_PAGES,
+    MIB,
 )
+from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.hashing import Blob, blob_key, is_digest, sha256_hex
 from warpdata.primitives.strict_json import decode_json
 from warpdata.repository.manifest.canonical import Json, JsonObject, canonical_json
@@ -56,6 +58,8 @@ REF_TYPES = ("file", "image", "audio", "video")
 
 _XXH3 = re.compile(r"[0-9a-f]{16}")
 _GENERATION = re.compile(r"[0-9a-f]{8}")
+_MAX_PARSED_BYTES = 2 * MIB
+"""Encoded size of the manifests that stay parsed in memory. Parsed, they take several times as much."""
 _T = TypeVar("_T")
 _ROOT_KEYS = frozenset(
     {
@@ -75,13 +79,27 @@ _SHARD_MEMBERS = frozenset({"row_count", "footer"}) | _ROW_MEMBERS
 _HINT = "The stored copy is corrupt: `warp verify` lists all problems, and publishing again repairs it."
 
 
+_parsed: ByteLRU[str, Manifest] = ByteLRU(_MAX_PARSED_BYTES)
+
+
 def parse_manifest(data: bytes, expected_version: str | None = None) -> Manifest:
     """Parse and verify a manifest.
 
-    Raise `ManifestCorruptedError` with all problems, or `UnsupportedError` for a newer format.
+    Raise `ManifestCorruptedError` with all problems, or `UnsupportedError` for a newer format. The same bytes give the
+    same manifest, which is not to be changed: a commit and the reader after it parse a manifest once.
     """
     if len(data) > MAX_MANIFEST_BYTES:
         raise ManifestCorruptedError(f"the manifest has {len(data)} bytes; the limit is {MAX_MANIFEST_BYTES}")
+    digest = sha256_hex(data)
+    known = _parsed.get(digest)
+    if known is None or (expected_version is not None and version_of(known) != expected_version):
+        known = _parse(data, expected_version)
+        if not known.metadata:  # callers get that of the user, who may change it
+            _parsed.put(digest, known, len(data))
+    return known
+
+
+def _parse(data: bytes, expected_version: str | None) -> Manifest:
     try:
         document = decode_json(data, "the manifest")
     except CorruptError as error:

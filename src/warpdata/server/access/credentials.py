@@ -18,16 +18,20 @@ from warpdata.server.database import MemberRow, SignInCodeRow, SignInRow, TokenR
 from warpdata.server.service import Service
 
 __all__ = [
+    "SIGN_IN_S",
     "TOKEN_PREFIX",
     "IssuedToken",
     "NewToken",
+    "begin_sign_in",
     "create_token",
     "create_user",
     "end_sign_in",
     "find_sign_in",
     "find_token",
     "find_user",
+    "is_user_name",
     "issue_sign_in_code",
+    "list_tokens",
     "redeem_sign_in_code",
     "revoke_token",
     "set_role",
@@ -61,7 +65,7 @@ class IssuedToken:
 
 def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserRow:
     """Create a user. `AlreadyExistsError` if the name is taken."""
-    if not _USER_NAME.fullmatch(name):
+    if not is_user_name(name):
         raise BadInputError(
             f"{name[:200]!r} is not the name of a user",
             hint="Write letters, digits and . _ @ + -, such as ana@acme",
@@ -74,12 +78,17 @@ def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserR
     return row
 
 
+def is_user_name(name: str) -> bool:
+    """Return whether a user can be called so."""
+    return _USER_NAME.fullmatch(name) is not None
+
+
 def find_user(service: Service, name: str) -> UserRow:
     """Return the user of this name."""
     with service.database.read() as db:
         row = db.scalar(select(UserRow).where(UserRow.name == name))
     if row is None:
-        raise NotFoundError(f"there is no user {name!r}", hint="`warp server user create` creates one.")
+        raise NotFoundError(f"there is no user {name!r}", hint="`warp server user NAME` creates one.")
     return row
 
 
@@ -113,16 +122,21 @@ def redeem_sign_in_code(service: Service, code: str) -> tuple[UserRow, str]:
         if found is not None:
             db.delete(found)
         user = None if found is None or found.expires <= service.now() else db.get(UserRow, found.user_id)
-        secret = service.new_secret()
-        if user is not None and user.is_active:
-            expires = service.later(SIGN_IN_S)
-            db.execute(delete(SignInRow).where(SignInRow.expires <= service.now()))
-            db.add(SignInRow(hash=_hashed(secret), user_id=user.id, created=service.now(), expires=expires))
     if user is None or not user.is_active:
         raise AuthenticationError(
             "the sign-in link was used before, or has expired", hint="`warp server link` prints a new one."
         )
-    return user, secret
+    return user, begin_sign_in(service, user.id)
+
+
+def begin_sign_in(service: Service, user_id: str) -> str:
+    """Sign a user in whose identity was checked, and return the secret of the cookie."""
+    secret = service.new_secret()
+    with service.database.write() as db:
+        db.execute(delete(SignInRow).where(SignInRow.expires <= service.now()))
+        expires = service.later(SIGN_IN_S)
+        db.add(SignInRow(hash=_hashed(secret), user_id=user_id, created=service.now(), expires=expires))
+    return secret
 
 
 def find_sign_in(service: Service, secret: str) -> Principal | None:
@@ -130,9 +144,9 @@ def find_sign_in(service: Service, secret: str) -> Principal | None:
     with service.database.read() as db:
         row = db.get(SignInRow, _hashed(secret))
         user = None if row is None or row.expires <= service.now() else db.get(UserRow, row.user_id)
-    if user is None or not user.is_active:
-        return None
-    return Principal(user.id, user.name, load_roles(service.database, user.id, is_admin=user.is_admin))
+        if user is None or not user.is_active:
+            return None
+        return Principal(user.id, user.name, load_roles(db, user.id, is_admin=user.is_admin))
 
 
 def end_sign_in(service: Service, secret: str) -> None:
@@ -168,11 +182,18 @@ def find_token(service: Service, secret: str) -> Principal:
     with service.database.read() as db:
         row = db.scalar(select(TokenRow).where(TokenRow.hash == _hashed(secret)))
         user = None if row is None else db.get(UserRow, row.user_id)
-    if row is None or user is None or not user.is_active or not is_live(row, service.now()):
-        raise AuthenticationError(_INVALID_TOKEN, hint="Create another token, and send it as `Authorization: Bearer`.")
+        if row is None or user is None or not user.is_active or not is_live(row, service.now()):
+            raise AuthenticationError(_INVALID_TOKEN, hint="Create another, and send it as `Authorization: Bearer`.")
+        roles = load_roles(db, user.id, is_admin=user.is_admin)
     reach = Place(row.workspace, row.dataset or None) if row.workspace else None
-    roles = load_roles(service.database, user.id, is_admin=user.is_admin)
     return Principal(user.id, user.name, roles, Scope(row.scope), reach, row.id)
+
+
+def list_tokens(service: Service, user_id: str) -> list[TokenRow]:
+    """Return the tokens of a user, oldest first, also those that have ended."""
+    query = select(TokenRow).where(TokenRow.user_id == user_id).order_by(TokenRow.created, TokenRow.id)
+    with service.database.read() as db:
+        return list(db.scalars(query))
 
 
 def is_live(row: TokenRow, now: str) -> bool:

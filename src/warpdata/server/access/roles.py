@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session as OrmSession
 
 from warpdata.errors import AccessDeniedError, ErrorKind, NotFoundError
-from warpdata.server.database import Database, MemberRow
+from warpdata.server.database import MemberRow
 from warpdata.server.service import no_dataset
 
 __all__ = [
@@ -153,12 +154,11 @@ def no_workspace(name: str) -> NotFoundError:
     return NotFoundError(f"there is no workspace {name!r}", kind=ErrorKind.NOT_FOUND)
 
 
-def load_roles(database: Database, user_id: str, *, is_admin: bool) -> Roles:
+def load_roles(db: OrmSession, user_id: str, *, is_admin: bool) -> Roles:
     """Read the roles of a user."""
     if is_admin:
         return Roles(is_admin=True)
-    with database.read() as db:
-        rows = db.scalars(select(MemberRow).where(MemberRow.user_id == user_id)).all()
+    rows = db.scalars(select(MemberRow).where(MemberRow.user_id == user_id)).all()
     return Roles(
         is_admin=False,
         workspaces={row.workspace: Role(row.role) for row in rows if not row.dataset},

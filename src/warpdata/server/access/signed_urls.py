@@ -55,9 +55,14 @@ def verify_file(service: Service, signed: str) -> tuple[FileGrant, Principal]:
     with service.database.read() as db:
         user = db.get(UserRow, grant.user_id)
         token = db.get(TokenRow, grant.token_id) if grant.token_id else None
-    if user is None or not user.is_active or (grant.token_id and (token is None or not is_live(token, service.now()))):
+        roles = None if user is None else load_roles(db, user.id, is_admin=user.is_admin)
+    if (
+        user is None
+        or roles is None
+        or not user.is_active
+        or (grant.token_id and (token is None or not is_live(token, service.now())))
+    ):
         raise _invalid()
-    roles = load_roles(service.database, user.id, is_admin=user.is_admin)
     reach = Place(token.workspace, token.dataset or None) if token is not None and token.workspace else None
     return grant, Principal(user.id, user.name, roles, Scope.READ, reach, grant.token_id)
 

@@ -3,6 +3,7 @@
 The store is the truth about datasets. Everything that `Index` tables hold can be built again by `warp server reindex`.
 """
 
+from warpdata.server.database.backup import back_up
 from warpdata.server.database.engine import Database, open_database
 from warpdata.server.database.tables import (
     AuditRow,
@@ -10,9 +11,15 @@ from warpdata.server.database.tables import (
     DatasetRow,
     EventRow,
     IdempotencyRow,
+    IdentityRow,
     JobLogRow,
     JobRow,
     MemberRow,
+    PartialFileRow,
+    ProviderSignInRow,
+    QuotaRow,
+    S3KeyRow,
+    ScheduleRow,
     ServiceTable,
     SignInCodeRow,
     SigningKeyRow,
@@ -21,6 +28,8 @@ from warpdata.server.database.tables import (
     UploadFileRow,
     UploadRow,
     UserRow,
+    WebhookDeliveryRow,
+    WebhookRow,
 )
 
 __all__ = [
@@ -30,9 +39,15 @@ __all__ = [
     "DatasetRow",
     "EventRow",
     "IdempotencyRow",
+    "IdentityRow",
     "JobLogRow",
     "JobRow",
     "MemberRow",
+    "PartialFileRow",
+    "ProviderSignInRow",
+    "QuotaRow",
+    "S3KeyRow",
+    "ScheduleRow",
     "ServiceTable",
     "SignInCodeRow",
     "SignInRow",
@@ -41,5 +56,8 @@ __all__ = [
     "UploadFileRow",
     "UploadRow",
     "UserRow",
+    "WebhookDeliveryRow",
+    "WebhookRow",
+    "back_up",
     "open_database",
 ]

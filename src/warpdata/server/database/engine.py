@@ -36,6 +36,7 @@ class Database:
         self._engine = engine
         self._writing = engine.execution_options(warp_write=True)
         self.is_sqlite = engine.dialect.name == "sqlite"
+        self.path = Path(engine.url.database) if self.is_sqlite and engine.url.database else None
         self._writer: Any = threading.Lock() if self.is_sqlite else nullcontext()
 
     @property

@@ -17,9 +17,15 @@ __all__ = [
     "DatasetRow",
     "EventRow",
     "IdempotencyRow",
+    "IdentityRow",
     "JobLogRow",
     "JobRow",
     "MemberRow",
+    "PartialFileRow",
+    "ProviderSignInRow",
+    "QuotaRow",
+    "S3KeyRow",
+    "ScheduleRow",
     "ServiceTable",
     "SignInCodeRow",
     "SignInRow",
@@ -28,6 +34,8 @@ __all__ = [
     "UploadFileRow",
     "UploadRow",
     "UserRow",
+    "WebhookDeliveryRow",
+    "WebhookRow",
 ]
 
 _ID = String(32)
@@ -99,6 +107,26 @@ class TokenRow(ServiceTable):
     revoked: Mapped[str | None] = mapped_column(_TIME)
 
 
+class S3KeyRow(ServiceTable):
+    """An S3 key. Its secret follows from a master key that is not in the database, of which `master` is a name.
+
+    `workspace`, `dataset` and `ref` narrow what it reaches; empty means everything.
+    """
+
+    __tablename__ = "s3_keys"
+    access_key: Mapped[str] = mapped_column(String(20), primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(_NAME)
+    right: Mapped[str] = mapped_column(String(16))
+    workspace: Mapped[str] = mapped_column(_NAME)
+    dataset: Mapped[str] = mapped_column(_NAME)
+    ref: Mapped[str] = mapped_column(_NAME)
+    master: Mapped[str] = mapped_column(String(16))
+    created: Mapped[str] = mapped_column(_TIME)
+    expires: Mapped[str | None] = mapped_column(_TIME)
+    revoked: Mapped[str | None] = mapped_column(_TIME)
+
+
 class SigningKeyRow(ServiceTable):
     """A key of signed URLs. The newest signs; all that are not retired are accepted."""
 
@@ -148,6 +176,7 @@ class DatasetRow(ServiceTable):
     """Time of the head commit, as the commit states it."""
     row_count: Mapped[int] = mapped_column(_BIG)
     size_bytes: Mapped[int] = mapped_column(_BIG)
+    file_count: Mapped[int] = mapped_column(_BIG)
     sections: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
@@ -227,10 +256,105 @@ class UploadRow(ServiceTable):
 
 
 class UploadFileRow(ServiceTable):
-    """A file of an upload, whose bytes are a blob of the store."""
+    """A file of an upload, whose bytes are in the store."""
 
     __tablename__ = "upload_files"
     upload_id: Mapped[str] = mapped_column(ForeignKey("uploads.id", ondelete="CASCADE"), primary_key=True)
     path: Mapped[str] = mapped_column(Text, primary_key=True)
     sha256: Mapped[str] = mapped_column(_HASH)
     size_bytes: Mapped[int] = mapped_column(_BIG)
+    pieces: Mapped[list[tuple[str, int, int]]] = mapped_column(JSON)
+    """Where the bytes are, in order: name of an object of the upload, first byte, number of bytes."""
+
+
+class PartialFileRow(ServiceTable):
+    """A file that arrives in parts. It becomes a file of its upload with the last byte."""
+
+    __tablename__ = "partial_files"
+    id: Mapped[str] = mapped_column(_ID, primary_key=True)
+    upload_id: Mapped[str] = mapped_column(ForeignKey("uploads.id", ondelete="CASCADE"), index=True)
+    path: Mapped[str] = mapped_column(Text)
+    length: Mapped[int] = mapped_column(_BIG)
+    offset: Mapped[int] = mapped_column(_BIG)
+    sha256: Mapped[str | None] = mapped_column(_HASH)
+    """The hash that the client announced for the whole file; None if it announced none."""
+    pieces: Mapped[list[tuple[str, int, int]]] = mapped_column(JSON)
+
+
+class QuotaRow(ServiceTable):
+    """The most that the datasets of a workspace may hold. None is no limit."""
+
+    __tablename__ = "quotas"
+    workspace: Mapped[str] = mapped_column(_NAME, primary_key=True)
+    max_bytes: Mapped[int | None] = mapped_column(_BIG)
+    max_files: Mapped[int | None] = mapped_column(_BIG)
+
+
+class ScheduleRow(ServiceTable):
+    """A job that is started again and again. Without a workspace, it is for the whole service."""
+
+    __tablename__ = "schedules"
+    id: Mapped[str] = mapped_column(_ID, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    workspace: Mapped[str] = mapped_column(_NAME)
+    dataset: Mapped[str] = mapped_column(_NAME)
+    owner_id: Mapped[str] = mapped_column(_ID)
+    arguments: Mapped[dict[str, Any]] = mapped_column(JSON)
+    every_s: Mapped[int] = mapped_column(_BIG)
+    next_run: Mapped[str] = mapped_column(_TIME, index=True)
+    last_job_id: Mapped[str | None] = mapped_column(_ID)
+    is_active: Mapped[bool] = mapped_column(Boolean)
+    created: Mapped[str] = mapped_column(_TIME)
+
+
+class WebhookRow(ServiceTable):
+    """An address that hears of events of a workspace, or of one dataset of it."""
+
+    __tablename__ = "webhooks"
+    id: Mapped[str] = mapped_column(_ID, primary_key=True)
+    workspace: Mapped[str] = mapped_column(_NAME, index=True)
+    dataset: Mapped[str] = mapped_column(_NAME)
+    url: Mapped[str] = mapped_column(Text)
+    secret: Mapped[str] = mapped_column(_HASH)
+    """Signs deliveries, so it is stored as it is."""
+    events: Mapped[list[str]] = mapped_column(JSON)
+    is_active: Mapped[bool] = mapped_column(Boolean)
+    owner_id: Mapped[str] = mapped_column(_ID)
+    created: Mapped[str] = mapped_column(_TIME)
+
+
+class WebhookDeliveryRow(ServiceTable):
+    """One message to a webhook. It is written with the event, and sent by a worker until it arrives."""
+
+    __tablename__ = "webhook_deliveries"
+    id: Mapped[str] = mapped_column(_ID, primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"), index=True)
+    event: Mapped[str] = mapped_column(String(32))
+    body: Mapped[str] = mapped_column(Text)
+    state: Mapped[str] = mapped_column(String(16))
+    attempts: Mapped[int] = mapped_column(Integer)
+    next_attempt: Mapped[str] = mapped_column(_TIME)
+    status: Mapped[int | None] = mapped_column(Integer)
+    error: Mapped[str | None] = mapped_column(Text)
+    created: Mapped[str] = mapped_column(_TIME)
+    finished: Mapped[str | None] = mapped_column(_TIME)
+    __table_args__ = (Index("webhook_deliveries_by_state", "state", "next_attempt"),)
+
+
+class IdentityRow(ServiceTable):
+    """A user as a sign-in provider knows it."""
+
+    __tablename__ = "identities"
+    issuer: Mapped[str] = mapped_column(String(512), primary_key=True)
+    subject: Mapped[str] = mapped_column(String(256), primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+
+
+class ProviderSignInRow(ServiceTable):
+    """A sign-in that is under way at a provider. `state` is stored as its hash."""
+
+    __tablename__ = "provider_sign_ins"
+    state: Mapped[str] = mapped_column(_HASH, primary_key=True)
+    verifier: Mapped[str] = mapped_column(String(128))
+    nonce: Mapped[str] = mapped_column(_HASH)
+    expires: Mapped[str] = mapped_column(_TIME)

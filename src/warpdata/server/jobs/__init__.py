@@ -5,8 +5,10 @@ A new kind of job is a function in `KINDS`.
 
 from warpdata.server.jobs.kinds import KINDS
 from warpdata.server.jobs.queue import JobState, NewJob, cancel_job, enqueue, find_job, resume_job
+from warpdata.server.jobs.results import result_key
 from warpdata.server.jobs.run import JobRun
-from warpdata.server.jobs.worker import JobWorker, stop_workers
+from warpdata.server.jobs.schedules import NewSchedule, create_schedule, find_schedule
+from warpdata.server.jobs.worker import JobWorker, start_workers, stop_workers
 
 __all__ = [
     "KINDS",
@@ -14,9 +16,14 @@ __all__ = [
     "JobState",
     "JobWorker",
     "NewJob",
+    "NewSchedule",
     "cancel_job",
+    "create_schedule",
     "enqueue",
     "find_job",
+    "find_schedule",
+    "result_key",
     "resume_job",
+    "start_workers",
     "stop_workers",
 ]

@@ -70,6 +70,7 @@ def check_collection_integrity(run: JobRun) -> Mapping[str, Any]:
         "checked_blobs": report.checked_blobs,
         "checked_bytes": report.checked_bytes,
         "problems": len(report.problems),
+        "problem_list": list(report.problems[:_MAX_PROBLEMS]),
     }
 
 

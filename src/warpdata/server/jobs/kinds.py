@@ -9,7 +9,9 @@ from typing import Any
 from warpdata.maintenance import verify
 from warpdata.primitives.progress import ProgressEvent
 from warpdata.server.index import synchronize
+from warpdata.server.jobs.care_kinds import collect_garbage, scrub_store
 from warpdata.server.jobs.collection_kinds import check_collection_integrity, purge_image, repair_collection
+from warpdata.server.jobs.data_kinds import export_version, import_dataset
 from warpdata.server.jobs.run import JobKind, JobRun
 
 __all__ = ["KINDS"]
@@ -47,9 +49,13 @@ def _verify(run: JobRun) -> Mapping[str, Any]:
 
 
 KINDS: dict[str, JobKind] = {
+    "export": export_version,
+    "gc": collect_garbage,
+    "import": import_dataset,
     "integrity": check_collection_integrity,
     "purge": purge_image,
     "repair": repair_collection,
+    "scrub": scrub_store,
     "synchronize": _synchronize,
     "verify": _verify,
 }

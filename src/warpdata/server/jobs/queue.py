@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session as OrmSession
 
 from warpdata.errors import ConflictError, NotFoundError
 from warpdata.server.access import Place
-from warpdata.server.database import EventRow, JobLogRow, JobRow
+from warpdata.server.database import JobLogRow, JobRow
+from warpdata.server.event_log import ServiceEvent, add_event
 from warpdata.server.service import Service
 
 __all__ = [
@@ -220,4 +221,4 @@ def _finish(
 
 def _announce(service: Service, db: OrmSession, row: JobRow) -> None:
     data = {"job": row.id, "kind": row.kind, "state": row.state, "done": row.done, "total": row.total}
-    db.add(EventRow(time=service.now(), kind="job", workspace=row.workspace, dataset=row.dataset, data=data))
+    add_event(service, db, ServiceEvent("job", row.workspace, row.dataset, data))

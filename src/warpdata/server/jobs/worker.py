@@ -5,23 +5,36 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from sqlalchemy import delete
 
 from warpdata.errors import ErrorKind, WarpError
-from warpdata.server.database import EventRow, IdempotencyRow, JobRow, SignInRow
+from warpdata.server.database import (
+    EventRow,
+    IdempotencyRow,
+    JobRow,
+    ProviderSignInRow,
+    SignInRow,
+    WebhookDeliveryRow,
+)
 from warpdata.server.index import synchronize
 from warpdata.server.jobs.kinds import KINDS
 from warpdata.server.jobs.queue import STALE_S, claim, finish, log, release, report
+from warpdata.server.jobs.results import remove_old_results
 from warpdata.server.jobs.run import JobEndedError, JobRun
+from warpdata.server.jobs.schedules import ensure_daily_scrub, start_due_jobs
+from warpdata.server.problems import describe_error
 from warpdata.server.service import Service
+from warpdata.server.webhooks import WebhookSender
 
-__all__ = ["JobWorker", "stop_workers"]
+__all__ = ["JobWorker", "start_workers", "stop_workers"]
 
 _IDLE_S = 0.5
 _UPKEEP_S = 30.0
 _EVENTS_S = 3600
 _ANSWERS_S = 24 * 3600
+_DELIVERIES_S = 30 * 24 * 3600
 _LOG = logging.getLogger("warpdata.server.jobs")
 
 
@@ -87,8 +100,10 @@ class JobWorker:
             else:
                 finish(self._service, row.id, self._id)
         except WarpError as error:
-            log(self._service, row.id, error.message)
-            failed = {"code": error.kind.value, "detail": error.message, "hint": error.hint}
+            shown = describe_error(error)
+            _LOG.warning("job %s (%s) failed: %s", row.id, row.kind, error.message)
+            log(self._service, row.id, shown.detail)
+            failed = {"code": error.kind.value, **asdict(shown)}
             finish(self._service, row.id, self._id, error=failed)
         except Exception:  # noqa: BLE001 - logged with its traceback, and the job says so
             _LOG.exception("job %s (%s) failed", row.id, row.kind)
@@ -105,13 +120,28 @@ class JobWorker:
     def _keep_order(self) -> None:
         """Bring the index up to date, and remove rows that have expired."""
         synchronize(self._service)
+        start_due_jobs(self._service)
+        remove_old_results(self._service)
         with self._service.database.write() as db:
             db.execute(delete(EventRow).where(EventRow.time < self._service.later(-_EVENTS_S)))
             db.execute(delete(IdempotencyRow).where(IdempotencyRow.created < self._service.later(-_ANSWERS_S)))
             db.execute(delete(SignInRow).where(SignInRow.expires < self._service.now()))
+            db.execute(delete(ProviderSignInRow).where(ProviderSignInRow.expires < self._service.now()))
+            old = WebhookDeliveryRow.finished < self._service.later(-_DELIVERIES_S)
+            db.execute(delete(WebhookDeliveryRow).where(old))
 
 
-def stop_workers(workers: Iterable[JobWorker]) -> None:
+def start_workers(service: Service) -> list[JobWorker | WebhookSender]:
+    """Start the threads that run jobs and send messages to webhooks. Scheduled care of the store begins with them."""
+    ensure_daily_scrub(service)
+    workers: list[JobWorker | WebhookSender]
+    workers = [*(JobWorker(service) for _ in range(service.options.job_threads)), WebhookSender(service)]
+    for worker in workers:
+        worker.start()
+    return workers
+
+
+def stop_workers(workers: Iterable[JobWorker | WebhookSender]) -> None:
     """Give the jobs at work back, and wait for all threads."""
     listed = list(workers)
     for worker in listed:

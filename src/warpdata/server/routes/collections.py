@@ -5,48 +5,38 @@ The routes are thin: `warpdata.collections` does the work, and answers the same 
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
-from pydantic import Field, JsonValue
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import Field
 
 from warpdata.collections import (
     HEAD,
     Collection,
     CollectionVersion,
     VersionState,
-    annotation_members,
     check_collection,
     create_collection,
-    parse_annotation,
 )
-from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_REF_LENGTH
-from warpdata.primitives.hashing import sha256_hex
-from warpdata.server.access import Action
+from warpdata.limits import MAX_REF_LENGTH
 from warpdata.server.caller import Caller, Once, ServiceOf
 from warpdata.server.index import record_change
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.parameters import (
     Answer,
-    Authorized,
     Body,
-    IfMatch,
     RefName,
     RefQuery,
-    check_match,
     page_behind,
 )
 from warpdata.server.routes.refs import RefPath, Writable
 from warpdata.server.service import Service
 
-__all__ = ["ImagePath", "StateView", "open_collection", "router"]
+__all__ = ["COMPARED", "ImagePath", "StateView", "open_collection", "router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["collections"])
-Labelable = Annotated[str, Depends(Authorized(Action.LABEL))]
 ImagePath = Annotated[str, Path(min_length=1, max_length=1024, description="The path of the image.")]
 _MISSING = 1000
-_COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
 
 
 class NewCollectionBody(Body):
@@ -101,20 +91,30 @@ class CollectionVersionList(Answer):
     next_cursor: str | None
 
 
+class RestoredView(Answer):
+    """The new HEAD. `previous` was HEAD before; `changed` is false if it had this version already."""
+
+    branch: str
+    version: str
+    commit: str
+    previous: str | None
+    changed: bool
+
+
 class ComparisonView(Answer):
     """The difference between two versions. Pairs are before and after; lists end after 1,000 paths."""
 
     older: str
     newer: str
-    images: tuple[int, int]
-    annotations: tuple[int, int]
+    images: Pair
+    annotations: Pair
     added_files: int
     removed_files: int
     changed_files: int
     added_annotations: int
     removed_annotations: int
     changed_annotations: int
-    classes: dict[str, tuple[int, int]]
+    classes: dict[str, Pair]
     added: list[str]
     removed: list[str]
     changed: list[str]
@@ -143,68 +143,8 @@ class CollectionStatisticsView(Answer):
     classes: list[ClassView]
 
 
-class _AnnotationBody(Body):
-    class_name: Annotated[str, Field(min_length=1, max_length=MAX_CLASS_NAME_LENGTH)]
-    attributes: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
-
-
-class BoxBody(_AnnotationBody):
-    """A rectangle: x, y, width and height in pixels. `rotation` is in degrees, clockwise."""
-
-    type: Literal["box"]
-    bbox: Annotated[list[float], Field(min_length=4, max_length=4)]
-    rotation: float | None = None
-
-
-class PolygonBody(_AnnotationBody):
-    """Outlines, each a list of x and y in turn."""
-
-    type: Literal["polygon"]
-    segmentation: Annotated[list[list[float]], Field(min_length=1)]
-
-
-class RunLengthBody(Body):
-    """A COCO run-length encoding: height and width, and the runs as a list or as compressed text."""
-
-    size: Annotated[list[int], Field(min_length=2, max_length=2)]
-    counts: list[int] | str
-
-
-class MaskBody(_AnnotationBody):
-    """The pixels of an object."""
-
-    type: Literal["mask"]
-    segmentation: RunLengthBody
-
-
-class KeypointsBody(_AnnotationBody):
-    """Points: x, y and visibility in turn."""
-
-    type: Literal["keypoints"]
-    keypoints: Annotated[list[float], Field(min_length=3)]
-
-
-class LabelBody(_AnnotationBody):
-    """A class of the whole image."""
-
-    type: Literal["label"]
-
-
-AnnotationBody = Annotated[BoxBody | PolygonBody | MaskBody | KeypointsBody | LabelBody, Field(discriminator="type")]
-
-
-class AnnotationsBody(Body):
-    """All annotations that an image shall have, in order."""
-
-    annotations: Annotated[list[AnnotationBody], Field(max_length=10_000)]
-
-
-class AnnotationsView(Answer):
-    """The annotations of an image in a version, in the members of Platform Format."""
-
-    version: str
-    image: str
-    annotations: list[dict[str, Any]]
+Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
+COMPARED = Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~@:+-]*$", max_length=MAX_REF_LENGTH)
 
 
 @router.post("/collection", summary="Create a collection", status_code=201, response_model=CollectionView)
@@ -256,12 +196,27 @@ def get_version_state(service: ServiceOf, dataset_id: Readable, version_name: Re
     return _state_view(open_collection(service, dataset_id).state(version_name))
 
 
+@router.post("/versions/{version_name}/restore", summary="Make a version HEAD again", response_model=RestoredView)
+def restore_version(
+    *, service: ServiceOf, caller: Caller, dataset_id: Writable, version_name: RefPath, once: Once
+) -> Response:
+    """Make a version HEAD again, as a new commit. A version that has lost files is refused with `version_broken`."""
+
+    def work() -> RestoredView:
+        done = open_collection(service, dataset_id, caller.name).restore(version_name)
+        detail = {"name": version_name, "version": done.version, "previous": done.previous}
+        record_change(service, caller, dataset_id, "restore", detail)
+        return RestoredView.model_validate(done)
+
+    return once.answer(work, status=200)
+
+
 @router.get("/compare", summary="Compare two versions of a collection")
 def compare_versions(
     service: ServiceOf,
     dataset_id: Readable,
-    older: Annotated[str, Query(alias="from"), _COMPARED],
-    newer: Annotated[str, Query(alias="to"), _COMPARED] = HEAD,
+    older: Annotated[str, Query(alias="from"), COMPARED],
+    newer: Annotated[str, Query(alias="to"), COMPARED] = HEAD,
 ) -> ComparisonView:
     """Compare two versions: images by path and hash, annotations by id, and counts by class."""
     return ComparisonView.model_validate(open_collection(service, dataset_id).compare(older, newer))
@@ -273,51 +228,6 @@ def get_collection_statistics(
 ) -> CollectionStatisticsView:
     """Count the images, annotations, classes and splits of HEAD or a version."""
     return CollectionStatisticsView.model_validate(open_collection(service, dataset_id).statistics(ref or HEAD))
-
-
-@router.get("/annotations", summary="List the annotations of an image")
-def list_annotations(
-    service: ServiceOf,
-    dataset_id: Readable,
-    image: Annotated[str, Query(min_length=1, max_length=1024)],
-    response: Response,
-    ref: RefQuery = None,
-) -> AnnotationsView:
-    """List the annotations of an image of HEAD or a version, in the order in which they were added.
-
-    Their ETag is for the `If-Match` of a change.
-    """
-    dataset = open_collection(service, dataset_id).dataset(ref or HEAD)
-    view = _annotations_view(Collection(service.session, dataset_id), image, dataset.version)
-    response.headers["ETag"] = annotations_etag(view.annotations)
-    return view
-
-
-@router.put("/annotations/{path:path}", summary="Replace the annotations of an image")
-def put_annotations(
-    *,
-    service: ServiceOf,
-    caller: Caller,
-    dataset_id: Labelable,
-    path: ImagePath,
-    body: AnnotationsBody,
-    response: Response,
-    if_match: IfMatch = None,
-) -> AnnotationsView:
-    """Give an image of HEAD these annotations instead of all it has, in one commit. Versions do not change.
-
-    With `If-Match`, other annotations than those of the ETag are a conflict, and nothing is changed.
-    """
-    parsed = [parse_annotation(one.model_dump(), one.class_name) for one in body.annotations]
-    collection = open_collection(service, dataset_id, caller.name)
-    if if_match is not None:
-        present = annotations_etag([annotation_members(one) for one in collection.annotations(path)])
-        check_match(if_match, present, f"the annotations of {path!r}")
-    version = collection.annotate(path, parsed, replace=True)
-    record_change(service, caller, dataset_id, "annotate", {"path": path, "version": version})
-    view = _annotations_view(collection, path, version)
-    response.headers["ETag"] = annotations_etag(view.annotations)
-    return view
 
 
 @router.get("/platform-format/{document}", summary="Read a document in Platform Format")
@@ -333,9 +243,10 @@ def get_platform_document(
     return make(ref or HEAD)
 
 
-def annotations_etag(annotations: list[dict[str, Any]]) -> str:
-    """Return the ETag of the annotations of an image: the hash of their JSON, with sorted keys."""
-    return f'"{sha256_hex(json.dumps(annotations, sort_keys=True).encode())}"'
+@router.get("/snapshots/{snapshot_id}.json", summary="Read the document of a version")
+def get_snapshot_document(service: ServiceOf, dataset_id: Readable, snapshot_id: RefPath) -> dict[str, Any]:
+    """Read what `ANNOTATIONS_PATH` of a training job names: annotations, checksums and counts of its version."""
+    return open_collection(service, dataset_id).snapshot_document(snapshot_id)
 
 
 def open_collection(service: Service, dataset_id: str, author: str | None = None) -> Collection:
@@ -363,8 +274,3 @@ def _version_view(found: CollectionVersion) -> CollectionVersionView:
 def _state_view(found: VersionState) -> StateView:
     view = StateView.model_validate(found)
     return view.model_copy(update={"missing_images": view.missing_images[:_MISSING]})
-
-
-def _annotations_view(collection: Collection, image: str, version: str) -> AnnotationsView:
-    found = [annotation_members(one) for one in collection.annotations(image, version)]
-    return AnnotationsView(version=version, image=image, annotations=found)

@@ -18,13 +18,14 @@ from warpdata.datasets import Dataset
 from warpdata.kinds.artifacts import Artifact
 from warpdata.limits import MAX_SIGNED_URL_S, MEMBER_CHUNK_BYTES
 from warpdata.server.access import Action, FileGrant, authorize, sign_file, verify_file
+from warpdata.server.byte_ranges import parse_range
 from warpdata.server.caller import Caller, ServiceOf
 from warpdata.server.media_types import is_active, media_type
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.parameters import Answer, EntryName, RefQuery, dataset_place
 from warpdata.server.service import is_pinned
 
-__all__ = ["router"]
+__all__ = ["IfNoneMatch", "MemberPath", "StoredFile", "find_file", "router"]
 
 router = APIRouter(tags=["files"])
 MemberPath = Annotated[str, Path(max_length=4096, description="The path of the file in its artifact.")]
@@ -253,26 +254,6 @@ def _chunks(opened: BinaryIO, span: range) -> Iterator[bytes]:
             data = opened.read(min(left, MEMBER_CHUNK_BYTES))
             left -= len(data)
             yield data
-
-
-def parse_range(header: str | None, size_bytes: int) -> range | None:
-    """Return the bytes of a `Range` header; all of them for one that is absent, malformed or has several ranges.
-
-    None if the range begins behind the end of the file.
-    """
-    whole = range(size_bytes)
-    unit, _, text = (header or "").partition("=")
-    first, dash, last = text.strip().partition("-")
-    is_number = all(part == "" or (part.isascii() and part.isdecimal() and len(part) < 20) for part in (first, last))
-    if unit.strip().lower() != "bytes" or not dash or not is_number or not (first or last):
-        return whole
-    if not first:
-        suffix = min(int(last), size_bytes)
-        return range(size_bytes - suffix, size_bytes) if suffix else None
-    start, stop = int(first), min(int(last) + 1, size_bytes) if last else size_bytes
-    if last and int(last) < start:
-        return whole
-    return range(start, stop) if start < size_bytes else None
 
 
 def _safe_name(path: str) -> str:

@@ -1,11 +1,11 @@
-"""Routes outside the API: a page that says how to use it, sign-in links, health and metrics."""
+"""Routes outside the API: sign-in links, health and metrics."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import PlainTextResponse, RedirectResponse
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import select
@@ -21,40 +21,18 @@ from warpdata.server.access import (
     record,
     redeem_sign_in_code,
 )
-from warpdata.server.caller import Caller, ServiceOf, client_ip, cookie_name
+from warpdata.server.caller import Caller, ServiceOf, client_ip, set_sign_in_cookie
 from warpdata.server.routes.parameters import Answer
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["service"])
 
-_SIGN_IN_S = 14 * 24 * 3600
-_PAGE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>warpdata</title><meta name="viewport" content="width=device-width"></head>
-<body>
-<h1>warpdata</h1>
-<p>This service has no web page built in. Its API is at <code>/api/v1</code>.</p>
-<ul>
-<li><a href="/api/v1/session">Who you are</a></li>
-<li><a href="/api/v1/datasets">Datasets</a></li>
-<li><a href="/api/v1/openapi.json">The contract of the API (OpenAPI)</a></li>
-</ul>
-<p>Programs send <code>Authorization: Bearer wd_…</code>; <code>warp server token create</code> makes a token.</p>
-</body>
-</html>
-"""
-
 
 class HealthView(Answer):
     """The state of the process."""
 
     status: Literal["ok"] = "ok"
-
-
-@router.get("/", response_class=HTMLResponse, include_in_schema=False)
-def home() -> str:
-    return _PAGE
 
 
 @router.get("/healthz", summary="Is the process alive?")
@@ -94,8 +72,5 @@ def sign_in(request: Request, service: ServiceOf, code: Annotated[str, Query(max
     with service.database.write() as db:
         record(service, db, actor, AuditEntry("sign-in", f"user {user.name}"))
     answer = RedirectResponse("/", 303, headers={"Cache-Control": "no-store"})
-    name = cookie_name(service)
-    answer.set_cookie(
-        name, secret, max_age=_SIGN_IN_S, httponly=True, samesite="lax", secure=name.startswith("__Host-"), path="/"
-    )
+    set_sign_in_cookie(answer, service, secret)
     return answer

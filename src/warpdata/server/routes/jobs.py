@@ -7,9 +7,11 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import Field, StringConstraints
 from sqlalchemy import select
 from sqlalchemy.orm import Session as OrmSession
 
+from warpdata.repository.gc import parse_retention
 from warpdata.server.access import Action, AuditEntry, Place, Principal, authorize, authorize_admin, record
 from warpdata.server.caller import Caller, Once, ServiceOf
 from warpdata.server.database import JobLogRow, JobRow
@@ -19,7 +21,7 @@ from warpdata.server.routes.collections import open_collection
 from warpdata.server.routes.parameters import Answer, Authorized, Body, RefText, dataset_place
 from warpdata.server.service import Service
 
-__all__ = ["JobView", "router", "start_job"]
+__all__ = ["JobId", "JobView", "Writable", "router", "start_job", "visible_job"]
 
 router = APIRouter(tags=["jobs"])
 _READ_AHEAD = 200
@@ -67,20 +69,30 @@ class JobLogView(Answer):
 
 class NewJobBody(Body):
     """A job for a dataset. Without `ref`, `verify` takes the head, and the kinds for collections take all versions.
+    `refs` names several versions of a collection.
 
     `verify` reads and hashes every blob of a version. `integrity` looks for the files of versions of a collection, with
     `deep` also reads them, and marks broken versions. `repair` makes successors of broken versions.
+    `scrub` reads all versions of a dataset, and restores damaged bytes before it marks anything.
     """
 
-    kind: Literal["verify", "integrity", "repair"]
+    kind: Literal["verify", "integrity", "repair", "scrub"]
     ref: RefText | None = None
+    refs: Annotated[list[RefText], Field(max_length=1000)] | None = None
     deep: bool = False
 
 
 class NewServiceJobBody(Body):
-    """A job for the service. `synchronize` brings the index to the state of the store."""
+    """A job for the service.
 
-    kind: Literal["synchronize"]
+    `synchronize` brings the index to the state of the store. `scrub` reads every stored byte and restores what is
+    damaged. `gc` finds garbage, and with `dry_run: false` deletes it; `keep` says which versions stay.
+    """
+
+    kind: Literal["synchronize", "scrub", "gc"]
+    keep: Annotated[str, StringConstraints(pattern=r"^[a-z0-9 ,]+$", max_length=256)] = "all"
+    dry_run: bool = True
+    wait_s: Annotated[int, Field(ge=0, le=24 * 3600)] | None = 3600
 
 
 @router.post("/datasets/{workspace}/{name}/jobs", summary="Start a job", status_code=202, response_model=JobView)
@@ -90,9 +102,11 @@ def create_job(service: ServiceOf, caller: Caller, dataset_id: Writable, body: N
     arguments: dict[str, Any] = {"author": caller.name}
     if body.kind == "verify":
         arguments["version"] = service.open(dataset_id, body.ref)[0].version
+    elif body.kind == "scrub":
+        service.open(dataset_id, None)
     else:
         open_collection(service, dataset_id)
-        arguments |= {"refs": [body.ref] if body.ref else None, "deep": body.deep}
+        arguments |= {"refs": [body.ref] if body.ref else body.refs, "deep": body.deep}
     return start_job(caller, NewJob(body.kind, caller.user_id, place, arguments), once)
 
 
@@ -100,7 +114,11 @@ def create_job(service: ServiceOf, caller: Caller, dataset_id: Writable, body: N
 def create_service_job(caller: Caller, body: NewServiceJobBody, once: Once) -> Response:
     """Start a job for the whole service. Administrators may."""
     authorize_admin(caller, "route /jobs")
-    return start_job(caller, NewJob(body.kind, caller.user_id, None, {"author": caller.name}), once)
+    arguments: dict[str, Any] = {"author": caller.name}
+    if body.kind == "gc":
+        parse_retention(body.keep)
+        arguments |= {"keep": body.keep, "dry_run": body.dry_run, "wait_s": body.wait_s}
+    return start_job(caller, NewJob(body.kind, caller.user_id, None, arguments), once)
 
 
 @router.get("/jobs", summary="List jobs")
@@ -125,13 +143,13 @@ def list_jobs(
 
 @router.get("/jobs/{job_id}", summary="Show a job")
 def get_job(service: ServiceOf, caller: Caller, job_id: JobId) -> JobView:
-    return JobView.model_validate(_visible_job(service, caller, job_id))
+    return JobView.model_validate(visible_job(service, caller, job_id))
 
 
 @router.get("/jobs/{job_id}/log", summary="Show the log of a job")
 def get_job_log(service: ServiceOf, caller: Caller, job_id: JobId) -> JobLogView:
     """Show the first 1,000 lines of the log."""
-    _visible_job(service, caller, job_id)
+    visible_job(service, caller, job_id)
     query = select(JobLogRow).where(JobLogRow.job_id == job_id).order_by(JobLogRow.sequence).limit(1000)
     with service.database.read() as db:
         return JobLogView(lines=[JobLogLine.model_validate(row) for row in db.scalars(query)])
@@ -140,14 +158,14 @@ def get_job_log(service: ServiceOf, caller: Caller, job_id: JobId) -> JobLogView
 @router.post("/jobs/{job_id}/cancel", summary="Cancel a job", status_code=202, response_model=JobView)
 def cancel(service: ServiceOf, caller: Caller, job_id: JobId, once: Once) -> Response:
     """Cancel a job. Work that is done stays; repeating it changes nothing."""
-    row = _visible_job(service, caller, job_id)
+    row = visible_job(service, caller, job_id)
     return _change(caller, row, once, "cancel-job", cancel_job)
 
 
 @router.post("/jobs/{job_id}/resume", summary="Resume a job", status_code=202, response_model=JobView)
 def resume(service: ServiceOf, caller: Caller, job_id: JobId, once: Once) -> Response:
     """Queue a failed or cancelled job again. It continues where it was; another state is a conflict."""
-    row = _visible_job(service, caller, job_id)
+    row = visible_job(service, caller, job_id)
     return _change(caller, row, once, "resume-job", resume_job)
 
 
@@ -178,7 +196,8 @@ def start_job(caller: Principal, new: NewJob, once: Once) -> Response:
     return once.answer(work, status=202)
 
 
-def _visible_job(service: ServiceOf, caller: Principal, job_id: str) -> JobRow:
+def visible_job(service: ServiceOf, caller: Principal, job_id: str) -> JobRow:
+    """Return a job that the caller may see; for any other, `NotFoundError`."""
     row = find_job(service, job_id)
     if not _is_visible(caller, row):
         raise no_job(job_id)

@@ -6,7 +6,7 @@ The client checks what it gets: keys of blobs, manifests and commits are hashes,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC
 from email.utils import format_datetime
 from typing import Annotated, Any
@@ -15,21 +15,22 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from warpdata.limits import MAX_KEY_LENGTH, MIB
+from warpdata.server.byte_ranges import parse_range
 from warpdata.server.caller import Caller, ServiceOf
 from warpdata.server.objects import authorize_read, digest_of, list_folders, no_object
 from warpdata.server.objects import list_objects as list_readable
-from warpdata.server.routes.files import parse_range
 from warpdata.server.routes.parameters import Answer
+from warpdata.server.service import Service
 from warpdata.storage import ByteRange, ObjectInfo, Reader
 
-__all__ = ["ObjectKey", "router"]
+__all__ = ["BYTES", "ObjectKey", "router", "send_object"]
 
 router = APIRouter(prefix="/objects", tags=["objects"])
 _PART_BYTES = 4 * MIB
 _ONE_RANGE = re.compile(r"bytes=([0-9]+-[0-9]*|-[0-9]+)")
 _KEY = r"^[^\x00-\x1f\x7f\\]+$"
 ObjectKey = Annotated[str, Path(min_length=1, max_length=MAX_KEY_LENGTH, pattern=_KEY, description="A store key.")]
-_BYTES: dict[int | str, dict[str, Any]] = {
+BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The whole object.", "content": {"application/octet-stream": {}}},
     206: {"description": "A range of the object.", "content": {"application/octet-stream": {}}},
     304: {"description": "The object has the ETag of `If-None-Match`."},
@@ -81,9 +82,9 @@ def list_objects(
     return ObjectList(objects=[_view(info) for info in found[:limit]], folders=[], next_cursor=following)
 
 
-@router.head("/{key:path}", summary="Show the size of an object", responses=_BYTES, operation_id="head_object")
+@router.head("/{key:path}", summary="Show the size of an object", responses=BYTES, operation_id="head_object")
 @router.get(
-    "/{key:path}", summary="Read an object", responses=_BYTES, response_class=Response, operation_id="get_object"
+    "/{key:path}", summary="Read an object", responses=BYTES, response_class=Response, operation_id="get_object"
 )
 def get_object(
     *,
@@ -100,7 +101,6 @@ def get_object(
     info = reader.stat(key)
     etag = _etag(info)
     headers = {
-        "Accept-Ranges": "bytes",
         "ETag": etag,
         "Cache-Control": "private, max-age=31536000, immutable" if digest_of(key) else "private, no-cache",
         "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -110,20 +110,27 @@ def get_object(
         headers["Last-Modified"] = format_datetime(info.modified.astimezone(UTC), usegmt=True)
     if if_none_match is not None and etag in if_none_match:
         return Response(status_code=304, headers=headers)
-    span = parse_range(wanted, info.size_bytes)
+    return send_object(service, request.method, key, info.size_bytes, wanted, headers)
+
+
+def send_object(
+    service: Service, method: str, key: str, size_bytes: int, wanted: str | None, headers: Mapping[str, str]
+) -> Response:
+    """Answer with a stored object, or with one range of it. `headers` say what it is."""
+    reader, kind, sent = service.session.writer, "application/octet-stream", {"Accept-Ranges": "bytes", **headers}
+    span = parse_range(wanted, size_bytes)
     if span is None:
-        headers["Content-Range"] = f"bytes */{info.size_bytes}"
-        return Response(status_code=416, headers=headers)
+        return Response(status_code=416, headers={**sent, "Content-Range": f"bytes */{size_bytes}"})
     is_part = _ONE_RANGE.fullmatch(wanted or "") is not None and bool(span)
     if is_part:
-        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{info.size_bytes}"
-    headers["Content-Length"] = str(len(span))
-    status, kind = 206 if is_part else 200, "application/octet-stream"
-    if request.method == "HEAD" or not span:
-        return Response(b"", status, headers, kind)
+        sent["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size_bytes}"
+    sent["Content-Length"] = str(len(span))
+    status = 206 if is_part else 200
+    if method == "HEAD" or not span:
+        return Response(b"", status, sent, kind)
     if len(span) <= _PART_BYTES:
-        return Response(bytes(reader.read_range(key, ByteRange(span.start, span.stop))), status, headers, kind)
-    return StreamingResponse(_parts(reader, key, span), status, headers, kind)
+        return Response(bytes(reader.read_range(key, ByteRange(span.start, span.stop))), status, sent, kind)
+    return StreamingResponse(_parts(reader, key, span), status, sent, kind)
 
 
 def _parts(reader: Reader, key: str, span: range) -> Iterator[memoryview]:

@@ -101,7 +101,7 @@ class Authorized:
     def __init__(self, action: Action) -> None:
         self._action = action
 
-    def __call__(self, caller: Caller, workspace: WorkspaceName, name: DatasetName) -> str:
+    async def __call__(self, caller: Caller, workspace: WorkspaceName, name: DatasetName) -> str:
         authorize(caller, self._action, Place(workspace, name))
         return f"{workspace}/{name}"
 

@@ -42,6 +42,7 @@ class ImpactView(Answer):
 
     status: str
     path: str
+    hashes: list[str]
     paths: list[str]
     in_head: bool
     affected_snapshots: list[AffectedVersionView]
@@ -169,6 +170,7 @@ def _impact_view(collection: Collection, path: str) -> ImpactView:
     return ImpactView(
         status=found.status,
         path=found.path,
+        hashes=list(found.hashes[:_LISTED]),
         paths=list(found.paths),
         in_head=found.in_head,
         affected_snapshots=[AffectedVersionView.model_validate(one) for one in found.affected_versions[:_LISTED]],

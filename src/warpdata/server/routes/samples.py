@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from warpdata.limits import MAX_CLASS_NAME_LENGTH
 from warpdata.server.caller import ServiceOf
 from warpdata.server.routes.datasets import ColumnView, Readable
 from warpdata.server.routes.parameters import Answer, EntryName, FilterText, PageCursor, PageLimit, RefQuery
@@ -16,6 +17,10 @@ __all__ = ["router"]
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["samples"])
 _MAX_COLUMNS = 64
 
+ClassName = Annotated[
+    str | None,
+    Query(max_length=MAX_CLASS_NAME_LENGTH, description="Keep images of a collection that have this class."),
+]
 ColumnNames = Annotated[
     list[Annotated[str, Query(max_length=1024)]] | None,
     Query(max_length=_MAX_COLUMNS, description="Repeat for each column. Default: all."),
@@ -94,13 +99,15 @@ def list_samples(
     columns: ColumnNames = None,
     limit: PageLimit = 100,
     cursor: PageCursor = None,
+    class_name: ClassName = None,
+    offset: Annotated[int, Query(ge=0, le=2**53, description="The number of rows to leave out, without a cursor.")] = 0,
 ) -> SamplePage:
     """List the rows of a table that a filter keeps, in table order.
 
     All pages of one read show the version of the first page, however the branch moves. A page ends early if its rows
     are large.
     """
-    query = SampleQuery(table, expression, tuple(columns) if columns else None, limit, cursor)
+    query = SampleQuery(table, expression, tuple(columns) if columns else None, limit, cursor, offset, class_name)
     _, dataset = service.open(dataset_id, pinned_version(query) or ref)
     page = read_page(service, dataset, query)
     return SamplePage(
@@ -122,12 +129,13 @@ def get_stats(
     ref: RefQuery = None,
     table: EntryName = None,
     expression: Annotated[FilterText, Query(alias="filter")] = None,
+    class_name: ClassName = None,
 ) -> StatisticsView:
     """Count nulls and values, and make histograms, over the rows that a filter keeps.
 
     Of a table with more than 5,000,000 rows, a random part of that size is read, and `is_sampled` is true.
     """
-    query = SampleQuery(table, expression)
+    query = SampleQuery(table, expression, class_name=class_name)
     _, dataset = service.open(dataset_id, ref)
     found = [describe_column(service, dataset, query, column) for column in columns]
     return StatisticsView(version=dataset.version, columns=[ColumnStatisticsView.model_validate(one) for one in found])

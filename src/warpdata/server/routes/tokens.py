@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 from pydantic import Field, StringConstraints
-from sqlalchemy import select
 
 from warpdata.errors import BadInputError
 from warpdata.limits import MAX_NAME_LENGTH
@@ -22,8 +21,8 @@ from warpdata.server.access import (
     record,
     revoke_token,
 )
+from warpdata.server.access import list_tokens as find_tokens
 from warpdata.server.caller import LOCAL_USER, Caller, Once, ServiceOf
-from warpdata.server.database import TokenRow
 from warpdata.server.routes.parameters import Answer, Body
 
 __all__ = ["router"]
@@ -71,9 +70,7 @@ class IssuedTokenView(TokenView):
 @router.get("", summary="List tokens")
 def list_tokens(service: ServiceOf, caller: Caller) -> TokenList:
     """List the tokens of the caller, also those that have expired or were revoked."""
-    query = select(TokenRow).where(TokenRow.user_id == caller.user_id).order_by(TokenRow.created, TokenRow.id)
-    with service.database.read() as db:
-        return TokenList(tokens=[TokenView.model_validate(row) for row in db.scalars(query)])
+    return TokenList(tokens=[TokenView.model_validate(row) for row in find_tokens(service, caller.user_id)])
 
 
 @router.post("", summary="Create a token", status_code=201, response_model=IssuedTokenView)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from warpdata.errors import AccessDeniedError, CorruptError
 from warpdata.limits import MIB
 from warpdata.primitives.concurrency import descriptor_share
-from warpdata.primitives.fork import register_after_fork
+from warpdata.primitives.fork import ForkSafeLock, register_after_fork
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.live_objects import LiveObjects
 from warpdata.primitives.lock_file import LockFile
@@ -180,7 +180,7 @@ class OpenEntries:
 
 _all_opened: LiveObjects[OpenEntries] = LiveObjects()
 _shared: WeakValueDictionary[Path, OpenEntries] = WeakValueDictionary()
-_shared_lock = threading.Lock()
+_shared_lock = ForkSafeLock()
 
 
 def shared_entries(directory: Path, clock: Callable[[], float]) -> OpenEntries:

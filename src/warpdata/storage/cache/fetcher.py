@@ -21,7 +21,7 @@ from warpdata.primitives.fork import register_after_fork
 from warpdata.primitives.hashing import Blob, OnBytes, blob_key
 from warpdata.primitives.parallel import IO_POOL, REQUEST_LIMIT
 from warpdata.primitives.ranges import ByteRange
-from warpdata.storage import Reader
+from warpdata.storage import REPAIR_HINT, Reader
 from warpdata.storage.cache.blob_cache import BlobCache, Refusal
 from warpdata.storage.cache.open_partials import BlobState, OpenPartials
 from warpdata.storage.cache.partial import UNIT_BYTES, PartialBlob, PartialState
@@ -384,7 +384,7 @@ class BlobFetcher:
             error = CorruptError(
                 f"blob {state.digest} in {self._reader.url} does not hold the {partial.blob.byte_size} bytes "
                 "its name promises",
-                hint="Publish it again, or restore the store.",
+                hint=REPAIR_HINT,
             )
             # Recorded before the files go, because a caller of `fill` that finds none looks for the error.
             self._partials.fail(state, partial, error, for_all=True)

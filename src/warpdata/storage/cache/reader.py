@@ -16,6 +16,7 @@ from weakref import WeakSet, finalize
 
 from warpdata.errors import LimitExceededError
 from warpdata.limits import COALESCE_GAP_BYTES, MAX_PAGE_BYTES, MAX_SMALL_OBJECT_BYTES, STREAM_CHUNK_BYTES
+from warpdata.primitives.fork import ForkSafeLock
 from warpdata.primitives.hashing import Blob, OnBytes, blob_key, ignore_bytes, is_digest
 from warpdata.primitives.ranges import ByteRange, coalesce, split_reply
 from warpdata.storage import GetResult, Reader, ReaderWrapper
@@ -45,7 +46,7 @@ class CachedReader(ReaderWrapper):
         self._opened = cache.opened
         self._by_key = cache.opened.by_key
         self._counters = cache.counters
-        self._invalidate_lock = threading.Lock()
+        self._invalidate_lock = ForkSafeLock()
         self._informed: dict[str, set[int]] = {}
         """For each blob of which a copy was dropped, the threads that know."""
         self._fetcher = BlobFetcher(reader, cache)

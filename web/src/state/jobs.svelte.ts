@@ -1,0 +1,56 @@
+// The jobs of the service, kept up to date by its events while a page shows them.
+
+import { api, done, isAbort, problemOf, type Job, type Problem } from '../api/client'
+
+const AT_LEAST_MS = 250
+
+export const ENDED = ['done', 'failed', 'cancelled']
+
+class Jobs {
+  list = $state.raw<Job[]>([])
+  problem = $state.raw<Problem>()
+  isLoaded = $state(false)
+  #source: EventSource | undefined
+  #followers = 0
+  #timer: ReturnType<typeof setTimeout> | undefined
+
+  async load(): Promise<void> {
+    try {
+      const found = await done(api.GET('/api/v1/jobs', { params: { query: { limit: 200 } } }))
+      this.list = found.jobs
+      this.problem = undefined
+    } catch (error) {
+      if (!isAbort(error)) this.problem = problemOf(error)
+    } finally {
+      this.isLoaded = true
+    }
+  }
+
+  /** Follow the jobs until the function that is returned is called. */
+  follow(): () => void {
+    this.#followers += 1
+    if (this.#followers === 1) {
+      void this.load()
+      this.#source = new EventSource('/api/v1/events')
+      this.#source.addEventListener('job', () => this.#soon())
+    }
+    return () => {
+      this.#followers -= 1
+      if (this.#followers === 0) {
+        this.#source?.close()
+        clearTimeout(this.#timer)
+        this.#timer = undefined
+      }
+    }
+  }
+
+  /** Many events within a moment are one question. */
+  #soon(): void {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined
+      void this.load()
+    }, AT_LEAST_MS)
+  }
+}
+
+export const jobs = new Jobs()
