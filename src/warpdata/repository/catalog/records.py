@@ -199,7 +199,7 @@ def matches_checksum(data: bytes) -> bool:
         if not isinstance(body, dict):
             return False
         checksum = body.pop("checksum", None)
-        return checksum == sha256_hex(canonical_json(body))
+        return bool(checksum == sha256_hex(canonical_json(body)))
     except (WarpError, ValueError):
         return False
 
