@@ -24,6 +24,7 @@ _GROUPS = {
     "episodes": "Episodes",
     "cloud": "Slow networks",
     "living": "Datasets that change",
+    "search": "Search",
 }
 _INTRODUCTION = """\
 # Results
