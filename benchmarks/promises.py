@@ -431,8 +431,8 @@ REASONS: Mapping[str, str] = {
     "search.scalar": "Recorded before rows were read by page and columns had codecs of their own, on a machine with a "
     "load of ten, where each step of a query waits for the processor.",
     "search.vectors": "Recorded before a warm search kept to one thread. A query passes the planner, the members that "
-    "its filter selects, and exact scores in Python: about a millisecond, where faiss and hnswlib are asked with arrays "
-    "in memory, without filter, versions or storage.",
+    "its filter selects, and exact scores in Python: about a millisecond, where faiss and hnswlib are asked with "
+    "arrays in memory, without filter, versions or storage.",
     "search.remote": "With 200,000 vectors, blocks of codes are larger than lists, and a filter that keeps 200 rows "
     "compares all of them: each is in a block of its own, and more requests than may be in flight take turns.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
