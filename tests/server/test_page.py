@@ -149,7 +149,7 @@ def test_annotations_of_several_images_equal_those_of_each(zoo: Scene) -> None:
 
 
 def test_rows_of_a_class_and_from_an_offset(zoo: Scene) -> None:
-    def paths(**query: object) -> list[str]:
+    def paths(**query: str | int) -> list[str]:
         page = zoo["vera"].get(f"{ZOO}/samples", params={"table": "images", **query}).json()
         return [sample["values"]["path"] for sample in page["samples"]]
 
