@@ -124,7 +124,7 @@ def _transfers(server: _Server, store: Path, images: int, files: int, rounds: in
     far = wd.connect(server.url.replace("http", "warp+http", 1), settings)
     near = wd.connect(str(store), settings)
 
-    def upload(session: wd.Connection) -> Callable[[], object]:
+    def upload(session: wd.Connection) -> Callable[[], int]:
         collection = session.collection(f"bench/upload-{next(_NUMBERS)}")
         return lambda: collection.upload(folder).added_files
 
