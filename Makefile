@@ -6,22 +6,34 @@ BIN := $(VENV)/bin
 DEMO_STAMP := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
+LABELS := .venv-labels
+RAY := .venv-ray
 PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progress-bar off
 # One line for each package instead of pip's several; pip prints errors on stderr.
 SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
-.PHONY: demo test test-oldest test-gpu test-labelstudio test-s3-clients check format bench soak docs wshard-go wshard-js clean
+WEB_STAMP := web/node_modules/.installed
+
+.PHONY: demo test test-oldest test-labels test-ray test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
 	@$(BIN)/warp demo
 
 test: check
-	$(BIN)/python -m pytest -n 2 -m "not soak"
+	$(BIN)/python -m pytest -n 2 -m "not soak and not browser"
 
 # The tests with the oldest versions that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed
-	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak"
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak and not browser"
+
+# Exports of labels, read by the libraries of others. They need older libraries, so they have an environment of their own.
+test-labels: $(STAMP) $(LABELS)/.installed
+	$(BIN)/python -m pytest tests/formats/labels
+
+# The tests of the engine "ray", of Ray Data and of the loaders of other libraries, in an environment of their own.
+test-ray: $(RAY)/.installed
+	RAY_AUTH_MODE=disabled $(RAY)/bin/python -m pytest -n 0 tests/ray
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -69,6 +81,15 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
+# The web page, built into src/warpdata/server/page, where `warp serve` and the wheel find it; needs node 20.
+web: $(WEB_STAMP)
+	cd web && npm run --silent check && npm run --silent build
+
+# The page in a real browser: needs node and Chromium.
+test-web: $(STAMP) web
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pytest -n 0 -m browser tests/page
+
 # The Go library: `make test` builds and tests it too, in a directory of its own, where go is.
 wshard-go:
 	packages/wshard-go/build.sh build
@@ -78,11 +99,15 @@ wshard-js:
 	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf web/node_modules src/warpdata/server/page .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+
+$(WEB_STAMP): web/package.json
+	cd web && npm install --no-package-lock --no-audit --no-fund
+	@touch $@
 
 $(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing warpdata and the libraries of the demo into $(VENV), once"
@@ -94,8 +119,21 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@set -o pipefail; $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[dev,demo]' | $(SHOW_PACKAGES)
 	@touch $(DEMO_STAMP) $@
 
+# The CPU build of torch first, so that ultralytics takes no other.
+$(LABELS)/.installed: tests/formats/labels/independent/requirements.txt
+	@test -x $(LABELS)/bin/python || $(PYTHON) -m venv $(LABELS)
+	@echo "installing other readers of labels into $(LABELS), once: about 2 GB"
+	@set -o pipefail; $(LABELS)/bin/python $(PIP_INSTALL) --requirement $< | $(SHOW_PACKAGES)
+	@touch $@
+
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST), once: about 2 GB"
 	@set -o pipefail; $(OLDEST)/bin/python $(PIP_INSTALL) --constraint constraints-oldest.txt --editable '.[test]' | $(SHOW_PACKAGES)
+	@touch $@
+
+$(RAY)/.installed: pyproject.toml constraints.txt
+	@test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
+	@echo "installing Ray and the loaders of other libraries into $(RAY), once: about 3 GB"
+	@set -o pipefail; $(RAY)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[test,loaders,ray]' | $(SHOW_PACKAGES)
 	@touch $@

@@ -25,6 +25,7 @@ _GROUPS = {
     "cloud": "Slow networks",
     "living": "Datasets that change",
     "service": "The service",
+    "cluster": "Clusters",
 }
 _INTRODUCTION = """\
 # Results

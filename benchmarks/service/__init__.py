@@ -1,1 +1,1 @@
-"""The service: what a request costs beside the same work over the store."""
+"""Scenarios of the service."""

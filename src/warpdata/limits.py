@@ -121,6 +121,8 @@ MAX_PURGED_PATHS = 256
 """Paths that have the content of one purge."""
 
 # S3 gateway (docs/specs/gateway.md)
+MAX_HTTP_HEAD_BYTES = 64 * KIB
+"""The request line and the headers of a request to the service."""
 MAX_S3_KEY_BYTES = 8 * KIB
 MAX_S3_KEY_DAYS = 3660
 MAX_S3_QUERY_BYTES = 16 * KIB

@@ -74,6 +74,11 @@ class Site:
         answer = httpx2.get(f"{self.url}/api/v1{path}", headers={"Authorization": f"Bearer {self.tokens[user]}"})
         return answer.raise_for_status().json()
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Send a document as the administrator."""
+        headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
+        return httpx2.post(f"{self.url}/api/v1{path}", headers=headers, json=body).raise_for_status().json()
+
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

@@ -79,7 +79,7 @@ def ask(client: TestClient, method: str, path: str, ids: dict[str, str]) -> int:
         "ref_name": "v1",
         "purge_id": "0" * 36,
         "token_id": "0" * 32,
-        "access_key": "WARP0000000000000000",
+        "access_key": "A" * 20,
         "version_name": "v1",
         "training_job_id": "41",
         "document": "meta.json",

@@ -19,7 +19,7 @@ from warpdata.collections.records import RecordStore
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
 from warpdata.datasets import Dataset
-from warpdata.errors import BadInputError, ConflictError, DatasetNotFoundError, ErrorKind, ObjectNotFoundError
+from warpdata.errors import BadInputError, ConflictError, ErrorKind, NotFoundError, ObjectNotFoundError
 from warpdata.formats.labels import (
     Annotation,
     annotation_members,
@@ -30,6 +30,7 @@ from warpdata.formats.labels import (
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.reprs import short_repr
+from warpdata.primitives.strict_json import decode_json
 from warpdata.repository.manifest import canonical_json
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class InboxRecord:
     path: str
     hash: str
     base: str
-    objects: tuple[dict[str, Any], ...]
+    objects: str
+    """JSON, because records have no fractions."""
     key: str
     lost: tuple[str, ...]
     time: str
@@ -149,7 +151,7 @@ class LabelInbox:
             path=returned.path,
             hash=known,
             base=base.version,
-            objects=tuple(annotation_members(one) for one in returned.objects),
+            objects=canonical_json([annotation_members(one) for one in returned.objects], fractions=True).decode(),
             key=returned.key,
             lost=returned.lost,
             time=self._collection.session.timestamp(),
@@ -295,7 +297,7 @@ class LabelInbox:
             )
         try:
             return self._collection.dataset(named)
-        except DatasetNotFoundError as error:
+        except NotFoundError as error:
             raise BadInputError(
                 f"the label of {returned.path!r} is of version {named[:64]!r}, which {self._collection.id} has not"
             ) from error
@@ -307,14 +309,15 @@ class LabelInbox:
 
 
 def _objects(record: InboxRecord) -> tuple[Annotation, ...]:
-    return tuple(parse_annotation(one, one["class_name"]) for one in record.objects)
+    listed = decode_json(record.objects.encode(), "the objects of an item in the inbox")
+    return tuple(parse_annotation(one, one["class_name"]) for one in listed)
 
 
 def _id_of(record: InboxRecord) -> str:
     """Return the id of a record, which follows from all but the time of the delivery."""
     body = msgspec.to_builtins(record)
     named = {name: body[name] for name in ("source", "annotator", "path", "hash", "base", "objects", "key")}
-    return sha256_hex(canonical_json(named, fractions=True))[:_ID_LENGTH]
+    return sha256_hex(canonical_json(named))[:_ID_LENGTH]
 
 
 def _rows(dataset: Dataset, path: str) -> list[dict[str, Any]]:

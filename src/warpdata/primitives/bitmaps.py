@@ -48,5 +48,5 @@ def unite(bitmaps: Sequence[BitMap]) -> BitMap:
 
 def bitmap_bytes(bitmap: BitMap) -> int:
     """Return the memory of a bitmap, without that of its object."""
-    counts: dict[str, Any] = bitmap.get_statistics()
+    counts: Any = bitmap.get_statistics()
     return sum(count for name, count in counts.items() if name.startswith("n_bytes"))

@@ -8,10 +8,39 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from warpdata.limits import MAX_HTTP_HEAD_BYTES
 
 __all__ = ["listen"]
 
 _GRACE_S = 5
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP with a bound on the head of a request, which the parser would otherwise keep in memory at any size."""
+
+    _head_bytes = 0
+    _is_in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, and close a connection whose request line and headers do not end."""
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes > MAX_HTTP_HEAD_BYTES:
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        """Begin the body. Headers that came whole in one part are bounded too."""
+        self._is_in_head = False
+        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HTTP_HEAD_BYTES:
+            self.transport.close()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Await the next request of the connection."""
+        self._head_bytes, self._is_in_head = 0, True
+        super().on_message_complete()
 
 
 def listen(
@@ -37,7 +66,7 @@ def listen(
         server_header=False,
         lifespan="on" if has_lifespan else "off",
         timeout_graceful_shutdown=_GRACE_S,
-        h11_max_incomplete_event_size=64 * 1024,
+        http=BoundedProtocol,
     )
     with suppress(KeyboardInterrupt):  # raised again after the last answer was sent
         _AnnouncedServer(config, on_port, on_end).run(list(sockets) or None)

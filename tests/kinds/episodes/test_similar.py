@@ -11,8 +11,8 @@ import pytest
 
 import warpdata as wd
 from tests.kinds.episodes.scenes import make_episode
-from warpdata.errors import BadInputError, EpisodeNotFoundError, NotFoundError
-from warpdata.wshard import Channel, save_wshard
+from warpdata.errors import BadInputError, ColumnNotFoundError, EpisodeNotFoundError, NotFoundError
+from warpdata.wshard import Channel, Episode, save_wshard
 
 STORE = "memory://similar"
 
@@ -51,6 +51,31 @@ def test_filters_and_counts_bound_the_answer(episodes: wd.Episodes) -> None:
     chosen = episodes.filter("env_id = 'Lift-v1'")
     assert len(chosen.similar("ep_004", k=20)) == 6
     assert episodes.similar("ep_004", k=0) == []
+
+
+def test_a_filter_may_name_the_total_reward(episodes: wd.Episodes) -> None:
+    totals = {
+        episode.id: float(np.asarray(episode.read(["reward"])["reward"], np.float64).sum()) for episode in episodes
+    }
+    middle = sorted(totals.values())[6]
+    found = episodes.similar("ep_004", k=20, filter=f"reward > {middle} AND env_id = 'Lift-v1'")
+    lift = {episode.id for episode in episodes.filter("env_id = 'Lift-v1'")}
+    assert {ref.id for ref in found} == {name for name, total in totals.items() if total > middle} & lift
+    assert {ref.id for ref in episodes.filter("length > 35").similar("ep_007", k=20, filter=f"reward <= {middle}")} == {
+        name for name, total in totals.items() if total <= middle and int(name[3:]) > 5
+    }
+    with pytest.raises(ColumnNotFoundError):
+        episodes.similar("ep_004", filter="regard > 1")
+
+
+def test_episodes_without_rewards_have_a_null(tmp_path: Path) -> None:
+    path = tmp_path / "bare.wshard"
+    states = {"state": Channel("state", np.zeros((5, 2), np.float32))}
+    save_wshard(Episode("bare", 5, observations=states), path)
+    wd.DatasetBuilder("a/bare", STORE).add_episodes("runs", path).publish(replace=True)
+    found = wd.dataset("a/bare", store=STORE).episodes()
+    assert found.similar("bare", filter="reward >= 0 OR reward < 0") == []
+    assert len(found.similar("bare", filter="reward IS NULL")) == 1
 
 
 def test_vectors_may_come_from_a_function_and_are_made_once(episodes: wd.Episodes) -> None:

@@ -279,7 +279,7 @@ def _choose_result(body: Mapping[str, Any], where: str, account: Conservation) -
 
 
 def _count_regions(one: Mapping[str, Any], where: str) -> list[Any]:
-    result = one.get("result") or []
+    result = [] if one.get("result") is None else one["result"]
     if not isinstance(result, list):
         raise CorruptError(f"{where}: the result of an annotation is a list")
     return result

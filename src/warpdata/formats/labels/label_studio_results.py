@@ -19,6 +19,7 @@ from warpdata.formats.labels.geometry import EXACT, decimals, shorten
 __all__ = ["RESULT_TYPES", "decode_result", "encode_result"]
 
 _HUNDRED = Decimal(100)
+_FLOAT_DIGITS, _FLOAT_ERROR, _SHORT_PIXELS = 17, Decimal("1e-15"), Decimal("1e-9")
 RESULT_TYPES = ("rectanglelabels", "polygonlabels", "vectorlabels", "brushlabels", "keypointlabels", "choices")
 _GEOMETRY = frozenset({"x", "y", "width", "height", "rotation", "points", "closed", "format", "rle", "vertices"})
 
@@ -145,7 +146,15 @@ def _percent(value: Decimal, side: int) -> Decimal:
 
 
 def _pixels(value: Decimal, side: int) -> Decimal:
-    return EXACT.divide(EXACT.multiply(value, Decimal(side)), _HUNDRED)
+    """Return the pixels of a percent.
+
+    A browser stores percents as 64-bit floats of 17 digits, which may miss a short number of pixels by the last digit.
+    """
+    exact = EXACT.divide(EXACT.multiply(value, Decimal(side)), _HUNDRED)
+    if len(value.as_tuple().digits) <= _FLOAT_DIGITS:
+        short = EXACT.add(exact.quantize(_SHORT_PIXELS, context=EXACT), Decimal(0))  # no negative zero
+        return short if abs(exact - short) < _FLOAT_ERROR * side else exact
+    return exact
 
 
 def _number(value: Any) -> Decimal:

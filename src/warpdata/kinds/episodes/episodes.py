@@ -14,6 +14,7 @@ from warpdata.formats.wshard import Array
 from warpdata.kinds.episodes.entry import EpisodesEntry
 from warpdata.kinds.episodes.episode import StoredEpisode
 from warpdata.kinds.episodes.index import EpisodeIndex
+from warpdata.kinds.episodes.rewards import filter_by_reward
 from warpdata.kinds.episodes.similarity import Embedder, EpisodeVectors, SimilarEpisode
 from warpdata.kinds.episodes.window_source import make_source, max_prefetch
 from warpdata.kinds.episodes.window_spec import WindowKeywords, WindowRequest
@@ -125,8 +126,9 @@ class Episodes:
         """Find the `k` episodes that are most similar to an episode, its id, or a window, the most similar first.
 
         A window maps channels to arrays of steps. Episodes are compared by statistics of their channels of numbers, or
-        by the vectors of an `embedder`, standardized over the set. `filter` selects episodes. The first call reads
-        `channels` of the whole set, and later ones with the same channels and embedder only compare.
+        by the vectors of an `embedder`, standardized over the set. `filter` selects episodes by the columns of
+        `table()` and `reward`, the sum of their rewards. The first call reads `channels` of the whole set, and later
+        ones with the same channels and embedder only compare.
         """
         key = (None if channels is None else tuple(channels), embedder)
         vectors = self._index.vectors.get_or_create(key, lambda: EpisodeVectors(self._index, channels, embedder))
@@ -134,7 +136,9 @@ class Episodes:
             query = self._by_id(query)
         if isinstance(query, StoredEpisode):
             query = query.read(vectors.channels)
-        found = self if filter is None else self.filter(filter)
+        found = self
+        if filter is not None:
+            found = Episodes(self._index, filter_by_reward(self._index, self.table(), filter))
         if k < 0:
             raise BadInputError(f"k={k} is negative", hint="Pass the number of episodes to find, such as k=5.")
         return vectors.search(vectors.embed(query), found.numbers, k)

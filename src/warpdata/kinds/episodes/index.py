@@ -117,6 +117,8 @@ class EpisodeIndex:
         self.open = functools.lru_cache(maxsize=self.max_open)(self._open)
         self.vectors: ByteLRU[Hashable, EpisodeVectors] = ByteLRU(max_entries=_CACHED_VECTORS)
         """Vectors of all episodes, by their channels and the function that makes them."""
+        self.rewards: ByteLRU[str, NDArray[np.float64]] = ByteLRU(max_entries=1)
+        """The total rewards of all episodes."""
 
     @property
     def max_open(self) -> int:

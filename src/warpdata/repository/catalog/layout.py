@@ -8,6 +8,7 @@ from warpdata.repository.manifest import parse_manifest
 from warpdata.storage import KeyPolicy
 
 __all__ = [
+    "JOBS_PREFIX",
     "PINS_PREFIX",
     "STORE_MARKER",
     "collection_key",
@@ -19,6 +20,7 @@ __all__ = [
     "heads_prefix",
     "hint_key",
     "is_valid",
+    "job_prefix",
     "key_policy",
     "label_entry_key",
     "label_key",
@@ -36,6 +38,7 @@ __all__ = [
 
 STORE_MARKER = "warp-store.json"
 PINS_PREFIX = "pins"
+JOBS_PREFIX = "jobs"
 _SEQUENCE_DIGITS = 20
 
 
@@ -123,6 +126,11 @@ def collection_key(dataset_id: str, name: str) -> str:
 def pin_key(name: str) -> str:
     """Return the key of a pin."""
     return f"{PINS_PREFIX}/{name}.json"
+
+
+def job_prefix(job_id: str) -> str:
+    """Return the directory of the records of a job."""
+    return f"{JOBS_PREFIX}/{job_id}"
 
 
 def sequence_of(key: str) -> int | None:
