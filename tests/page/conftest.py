@@ -223,7 +223,7 @@ class Watch:
     def over(self, context: Any, origin: str) -> Any:
         """Return a new tab of which every complaint is kept."""
         page = context.new_page()
-        page.on("console", lambda one: one.type == "error" and self.complaints.append(f"console: {one.text}"))
+        page.on("console", self._check_message)
         page.on("pageerror", lambda one: self.complaints.append(f"error: {one}"))
         page.on("request", lambda one: self._check_origin(one.url, origin))
         page.add_init_script(
@@ -231,6 +231,10 @@ class Watch:
             " one => console.error('CSP', one.violatedDirective, one.blockedURI))"
         )
         return page
+
+    def _check_message(self, message: Any) -> None:
+        if message.type == "error":
+            self.complaints.append(f"console: {message.text}")
 
     def _check_origin(self, url: str, origin: str) -> None:
         if not url.startswith((origin + "/", "blob:", "data:")):

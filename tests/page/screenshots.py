@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation: `python -m tests.page.screenshots [NAME…]`, after `make web`.
+"""Screenshots of the page for the documentation: `python -m tests.page.screenshots [NAME…]`, after `make web`.
 
 They show drawn streets, the same each time.
 """
@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 import warpdata as wd
 from tests.page.conftest import ARGUMENTS, CHROMIUM, ROOT, SCREEN, Site, publish_street, publish_trips, serving
 
-PICTURES = ROOT / "docs" / "images" / "page"
+SCREENSHOTS = ROOT / "docs" / "images" / "page"
 MOST_BYTES = 150_000
 _COLORS = (256, 192, 128, 96)
 SCENES = 300
@@ -44,8 +44,8 @@ SHOTS = {
 
 
 def main(names: list[str]) -> None:
-    """Take pictures, by default all of them, and refuse those that are too large for the repository."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    """Take screenshots, by default all of them, and refuse those that are too large for the repository."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         store = str(root / "store")
@@ -105,18 +105,18 @@ def take(browser: Any, site: Site, name: str, path: str, scheme: str) -> None:
         }"""
     )
     page.wait_for_timeout(700)  # canvases are drawn after their images
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     context.close()
-    print(f"{name}: {save(picture, PICTURES / f'{name}.png') / 1000:.0f} kB")
+    print(f"{name}: {save(image, SCREENSHOTS / f'{name}.png') / 1000:.0f} kB")
 
 
-def save(picture: Image.Image, target: Path) -> int:
-    """Store a picture with as many colours as fit, and return its size."""
-    picture.save(target, optimize=True)
+def save(image: Image.Image, target: Path) -> int:
+    """Store an image with as many colours as fit, and return its size."""
+    image.save(target, optimize=True)
     for colors in _COLORS:
         if target.stat().st_size > MOST_BYTES:
             method = Image.Quantize.FASTOCTREE
-            picture.quantize(colors, method, dither=Image.Dither.NONE).save(target, optimize=True)
+            image.quantize(colors, method, dither=Image.Dither.NONE).save(target, optimize=True)
     size = target.stat().st_size
     assert size <= MOST_BYTES, f"{target} has {size} bytes"
     return size

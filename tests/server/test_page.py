@@ -1,4 +1,4 @@
-"""If this fails, the page is not served safely, or a small picture shows what it must not."""
+"""If this fails, the page is not served safely, or a thumbnail shows what it must not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warpdata.server.thumbnails import Thumbnails
 ZOO = "/api/v1/datasets/acme/zoo"
 
 
-def picture(color: tuple[int, int, int], size: tuple[int, int] = (600, 300), kind: str = "JPEG") -> bytes:
+def encoded(color: tuple[int, int, int], size: tuple[int, int] = (600, 300), kind: str = "JPEG") -> bytes:
     out = io.BytesIO()
     Image.new("RGB", size, color).save(out, kind)
     return out.getvalue()
@@ -52,12 +52,12 @@ def zoo(local: Scene) -> Scene:
     out = io.BytesIO()
     turned.save(out, "JPEG", exif=exif)
     files = {
-        "red.jpg": picture((255, 0, 0)),
-        "green.jpg": picture((0, 255, 0)),
+        "red.jpg": encoded((255, 0, 0)),
+        "green.jpg": encoded((0, 255, 0)),
         "turned.jpg": out.getvalue(),
         "huge.png": huge_png(40_000, 40_000),
         "script.svg": b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
-        "cut.jpg": picture((0, 0, 0))[:200],
+        "cut.jpg": encoded((0, 0, 0))[:200],
     }
     collection = wd.connect(local.store).collection("acme/zoo")
     with collection.changes("add") as change:
@@ -106,13 +106,13 @@ def test_what_cannot_be_shown_is_refused(zoo: Scene, path: str, code: str | None
 def test_a_decoder_that_dies_is_replaced() -> None:
     thumbnails = Thumbnails()
     try:
-        thumbnails.make(("1",), [("red.jpg", picture((255, 0, 0)))], 64)
+        thumbnails.make(("1",), [("red.jpg", encoded((255, 0, 0)))], 64)
         decoder = thumbnails._idle.get_nowait()
         decoder._process.kill()
         thumbnails._idle.put(decoder)
         with pytest.raises(Exception, match="more memory or time"):
-            thumbnails.make(("2",), [("red.jpg", picture((255, 0, 0)))], 64)
-        assert thumbnails.make(("3",), [("red.jpg", picture((255, 0, 0)))], 64)[8:12] == b"WEBP"
+            thumbnails.make(("2",), [("red.jpg", encoded((255, 0, 0)))], 64)
+        assert thumbnails.make(("3",), [("red.jpg", encoded((255, 0, 0)))], 64)[8:12] == b"WEBP"
     finally:
         thumbnails.close()
 
@@ -149,7 +149,7 @@ def test_annotations_of_several_images_equal_those_of_each(zoo: Scene) -> None:
 
 
 def test_rows_of_a_class_and_from_an_offset(zoo: Scene) -> None:
-    def paths(**query: object) -> list[str]:
+    def paths(**query: str | int) -> list[str]:
         page = zoo["vera"].get(f"{ZOO}/samples", params={"table": "images", **query}).json()
         return [sample["values"]["path"] for sample in page["samples"]]
 
