@@ -7,13 +7,14 @@ DEMO_STAMP := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
 LABELS := .venv-labels
+RAY := .venv-ray
 PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progress-bar off
 # One line for each package instead of pip's several; pip prints errors on stderr.
 SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing collected/ { print "  unpacking" } { fflush() }'
 
 WEB_STAMP := web/node_modules/.installed
 
-.PHONY: demo test test-oldest test-labels test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
+.PHONY: demo test test-oldest test-labels test-ray test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
@@ -29,6 +30,10 @@ test-oldest: $(OLDEST)/.installed
 # Exports of labels, read by the libraries of others. They need older libraries, so they have an environment of their own.
 test-labels: $(STAMP) $(LABELS)/.installed
 	$(BIN)/python -m pytest tests/formats/labels
+
+# The tests of the engine "ray", of Ray Data and of the loaders of other libraries, in an environment of their own.
+test-ray: $(RAY)/.installed
+	RAY_AUTH_MODE=disabled $(RAY)/bin/python -m pytest -n 0 tests/ray
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -94,7 +99,7 @@ wshard-js:
 	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
-	rm -rf web/node_modules src/warpdata/server/page $(VENV) $(OLDEST) $(LABELS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf web/node_modules src/warpdata/server/page .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
@@ -125,4 +130,10 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@echo "installing the oldest versions into $(OLDEST), once: about 2 GB"
 	@set -o pipefail; $(OLDEST)/bin/python $(PIP_INSTALL) --constraint constraints-oldest.txt --editable '.[test]' | $(SHOW_PACKAGES)
+	@touch $@
+
+$(RAY)/.installed: pyproject.toml constraints.txt
+	@test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
+	@echo "installing Ray and the loaders of other libraries into $(RAY), once: about 3 GB"
+	@set -o pipefail; $(RAY)/bin/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[test,loaders,ray]' | $(SHOW_PACKAGES)
 	@touch $@

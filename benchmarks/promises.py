@@ -49,6 +49,9 @@ SCENARIOS = (
     "search.scalar",
     "search.vectors",
     "search.remote",
+    "cluster.ray_data",
+    "cluster.jobs",
+    "service.gateway",
 )
 """Module names below `benchmarks`, in the order of the report."""
 
@@ -186,6 +189,17 @@ PROMISES = (
         "tables.commit",
         "Appending one shard to 100,000 writes a small part of the shard list.",
         Target("≤", 0.05, "bytes"),
+    ),
+    Promise("ray-read", "cluster.ray_data", "Batches of Ray Data.", Target("≥", 1.0), "ray.data.read_parquet"),
+    Promise("ray-write", "cluster.ray_data", "Writes of Ray Data.", Target("≥", 0.9), "write_parquet"),
+    Promise("ray-overhead", "cluster.jobs", "Ray adds little to a small job.", Target("<", 5, "s", is_absolute=True)),
+    Promise("ray-workers", "cluster.jobs", "Two workers of Ray.", Target("≥", 1.7), "one worker"),
+    Promise("gateway-reads", "service.gateway", "Serving images by S3.", Target("≥", 0.5), "SeaweedFS"),
+    Promise(
+        "gateway-listing",
+        "service.gateway",
+        "Listing 100,000 keys in pages, in seconds.",
+        _absolute(2, "s"),
     ),
     Promise("append-time", "living.appends", "Appending rows one by one.", Target("≥", 0.67), "LanceDB"),
     Promise(

@@ -24,6 +24,7 @@ _GROUPS = {
     "episodes": "Episodes",
     "cloud": "Slow networks",
     "living": "Datasets that change",
+    "cluster": "Clusters",
     "search": "Search",
 }
 _INTRODUCTION = """\

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "warpdata": ("errors", "ingest"),
+    "warpdata": ("errors", "ingest", "jobs", "loaders", "simulation"),
     "warpdata.collections": (
         "Box",
         "Collection",
@@ -46,7 +46,7 @@ _EXPORTS = {
     "warpdata.kinds.tables": ("Table",),
     "warpdata.edit": ("Edit", "MergeConflict"),
     "warpdata.maintenance": ("copy", "gc", "pin", "pins", "rename", "unpin", "verify"),
-    "warpdata.publish": ("DatasetBuilder",),
+    "warpdata.publish": ("DatasetBuilder", "write_ray"),
     "warpdata.query": ("Filter", "col", "expr"),
     "warpdata.samples": (
         "Audio",
@@ -78,6 +78,9 @@ __all__ = sorted([*_HOMES, "__version__"])  # noqa: PLE0605
 if TYPE_CHECKING:
     from warpdata import errors as errors
     from warpdata import ingest as ingest
+    from warpdata import jobs as jobs
+    from warpdata import loaders as loaders
+    from warpdata import simulation as simulation
     from warpdata.collections import Box as Box
     from warpdata.collections import Collection as Collection
     from warpdata.collections import Keypoints as Keypoints
@@ -122,6 +125,7 @@ if TYPE_CHECKING:
     from warpdata.maintenance import unpin as unpin
     from warpdata.maintenance import verify as verify
     from warpdata.publish import DatasetBuilder as DatasetBuilder
+    from warpdata.publish import write_ray as write_ray
     from warpdata.query import Filter as Filter
     from warpdata.query import col as col
     from warpdata.query import expr as expr

@@ -46,7 +46,7 @@ from warpdata.storage.cache import (
     shared_entries,
 )
 
-__all__ = ["Session", "VersionAddress", "connect", "keyed_id", "open_cache", "open_metadata_files"]
+__all__ = ["Session", "StoreAddress", "VersionAddress", "connect", "keyed_id", "open_cache", "open_metadata_files"]
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 2.0
@@ -197,6 +197,23 @@ def _with_token(store: str, settings: Settings, token: str | None) -> tuple[str,
     if not store.startswith(_WEB):
         raise BadInputError(f"store {redact(store)!r} takes no token", hint="A token is for https://HOST.")
     return service_url(store, has_token=True), replace(settings, token=token)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """A store that another process can open. It holds the settings, with secrets, so it is never stored."""
+
+    url: str = field(repr=False)
+    mode: str
+    settings: Settings
+
+    @staticmethod
+    def of(session: Session) -> StoreAddress:
+        return StoreAddress(_complete_url(session.writer.url), session.mode.value, session.settings)
+
+    def open(self) -> Session:
+        """Open the store in this process."""
+        return connect(self.url, self.settings, mode=self.mode)
 
 
 @dataclass(frozen=True, slots=True)

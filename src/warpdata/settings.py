@@ -14,6 +14,7 @@ from pathlib import Path
 from warpdata.errors import BadInputError
 from warpdata.limits import MEDIA_MEMORY_BYTES
 from warpdata.primitives.arguments import check_arguments, check_fields
+from warpdata.primitives.launcher import library_rank
 from warpdata.primitives.parallel import (
     MAX_CONCURRENCY,
     MAX_READ_MEMORY_BYTES,
@@ -224,10 +225,17 @@ def gateway_key(environ: Mapping[str, str] | None = None) -> tuple[str, str] | N
 def detect_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
     """Return `(rank, world_size)` as the launcher set them, or `(0, 1)` without a launcher.
 
-    Supports torchrun, SLURM, Open MPI and PMI, in this order. A rank above 0 without its world size is an
-    error, and so is half of RANK and WORLD_SIZE. SLURM sets rank 0 alone in a job without tasks.
+    A library that has set up a group of processes knows best: torch.distributed, Ray Train or JAX. Else the environment
+    tells, and with `environ` only that: torchrun and Accelerate, Lightning on one machine, SLURM, Open MPI and PMI, in
+    this order. A rank above 0 without its world size is an error, and so is half of RANK and WORLD_SIZE. SLURM sets
+    rank 0 alone in a job without tasks.
     """
+    found = library_rank() if environ is None else None
+    if found is not None:
+        return found
     env = os.environ if environ is None else environ
+    if "RANK" not in env and "WORLD_SIZE" in env and env.get("NODE_RANK") == "0" and "LOCAL_RANK" in env:
+        env = {**env, "RANK": env["LOCAL_RANK"]}  # Lightning names no rank; on the first machine it is the local one
     for rank_name, world_name in _RANK_VARIABLES:
         rank, world = env.get(rank_name), env.get(world_name)
         if rank is None or world is None:

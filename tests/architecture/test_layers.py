@@ -37,11 +37,22 @@ ALLOWED: dict[str, set[str]] = {
     "formats.parquet": FOUNDATION | {"storage", "repository.manifest", "repository.rows", "query"},
     "formats.indexes": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet"},
     "formats.search": FOUNDATION | {"storage", "repository.manifest", "query", "formats.parquet", "formats.indexes"},
-    "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog"},
+    "jobs": FOUNDATION
+    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"},
+    "kinds": FOUNDATION | {"session", "repository.manifest", "repository.catalog", "jobs"},
     "kinds.tables": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.parquet", "formats.search", "query", "kinds"},
     "kinds.artifacts": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "formats.media", "kinds"},
+    | {
+        "session",
+        "jobs",
+        "storage",
+        "storage.cache",
+        "repository.manifest",
+        "repository.catalog",
+        "formats.media",
+        "kinds",
+    },
     "kinds.tensors": FOUNDATION
     | {"storage", "storage.cache", "repository.manifest", "formats.tensors", "session", "kinds"},
     "kinds.indexes": FOUNDATION
@@ -52,19 +63,28 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
     | {"formats.search", "query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {
+        "jobs",
+        "formats.parquet",
+        "session",
+        "storage",
+        "storage.cache",
+        "repository.manifest",
+        "repository.catalog",
+        "repository.gc",
+    }
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes"},
     "edit": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.rows"}
     | {"query", "formats.parquet", "kinds", "kinds.tables", "publish"},
     "indexing": FOUNDATION
-    | {"session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
+    | {"jobs", "session", "storage", "repository.manifest", "repository.catalog", "query", "formats.parquet"}
     | {"formats.indexes", "formats.search", "kinds", "kinds.tables", "kinds.indexes", "publish", "edit"},
     "search": FOUNDATION
     | {"storage", "repository.manifest", "repository.rows", "formats.media", "formats.parquet", "formats.indexes"}
     | {"formats.search", "kinds", "kinds.tables", "kinds.indexes"},
     "datasets": FOUNDATION
-    | {"session", "storage", "storage.cache"}
+    | {"jobs", "session", "storage", "storage.cache"}
     | {"repository.manifest", "repository.rows", "repository.catalog", "repository.gc"}
     | {"streaming", "formats.media", "formats.parquet", "formats.tensors", "query", "edit", "indexing", "search"}
     | {"kinds", "kinds.tables", "kinds.artifacts", "kinds.tensors", "kinds.episodes", "kinds.indexes"},
@@ -73,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds", "kinds.artifacts", "publish", "edit", "datasets"},
     "trajectories": FOUNDATION | {"storage", "formats.wshard", "query", "datasets", "publish"},
     "maintenance": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
     | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
@@ -90,9 +110,12 @@ ALLOWED: dict[str, set[str]] = {
     "ingest": FOUNDATION
     | {"session", "storage", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface"}
     | {"kinds.tables", "kinds.artifacts", "publish"},
+    "loaders": FOUNDATION | {"session", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
+    "simulation": FOUNDATION
+    | {"repository.manifest", "formats.parquet", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
     "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
-    | {"formats.parquet", "formats.media", "formats.huggingface", "query"}
+    | {"jobs", "formats.parquet", "formats.media", "formats.huggingface", "query"}
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
@@ -133,12 +156,16 @@ POWERS: dict[str, tuple[str, ...]] = {
     "simplejpeg": ("formats/media/jpeg.py",),
     "torch": (
         "streaming/torch.py",
+        "loaders/",
         "formats/tensors/cuda/torch_interop.py",
         "formats/media/jpeg.py",
         "formats/media/nvjpeg.py",
     ),
     "torchvision": ("formats/media/jpeg.py", "formats/media/nvjpeg.py"),
     "lance": ("ingest/lance.py",),
+    "lightning": ("loaders/",),
+    "ray": ("datasets/ray_source.py", "publish/ray_sink.py"),
+    "torchdata": ("loaders/",),
     "datasets": ("exporters/huggingface.py",),
     "alembic": ("server/database/",),
     "jwt": ("server/access/provider.py",),
@@ -149,7 +176,7 @@ POWERS: dict[str, tuple[str, ...]] = {
     "starlette": ("server/",),
     "uvicorn": ("server/",),
     "sqlite3": ("collections/reverse_index.py",),
-    "pickle": ("streaming/worker_pickle.py",),
+    "pickle": ("primitives/worker_pickle.py",),
 }
 """Third-party or system modules, with the only paths that may import them."""
 

@@ -14,7 +14,7 @@ from tests.cli.scenes import run
 from tests.collections.scenes import png
 from tests.faults.scenes import link, memory
 from warpdata.cli.label_report import LABEL_FORMAT_NAMES
-from warpdata.collections import Collection
+from warpdata.collections import Collection, task_changes
 from warpdata.errors import AlreadyExistsError, BadInputError, CorruptError, InvalidSourceError
 from warpdata.formats.labels import LABEL_FORMATS, Annotation
 
@@ -118,6 +118,20 @@ def test_an_export_can_be_part_of_a_version(tmp_path: Path) -> None:
     done = collection.export_labels(tmp_path / "out", "coco", "v1", filter="path LIKE 'cats/%'", images=False)
     assert done.report.taken["images"] == 1
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["instances_train.json"]
+
+
+def test_tasks_follow_the_content_of_images() -> None:
+    collection = pets()
+    first = collection.head
+    assert [path for _, path in task_changes(None, first).created] == ["none.png", "dogs/1.png", "cats/1.png"]
+    collection.add("none.png", png(9, 20, 10), replace=True)
+    collection.remove("cats/1.png")
+    collection.add("moved/1.png", png(0, 20, 10))
+    changed = task_changes(first, collection.head)
+    assert ([path for _, path in changed.created], changed.kept) == (["none.png"], 2)
+    assert [path for _, path in changed.deleted] == ["none.png"]
+    assert [path for _, path in task_changes(first, collection.head, "path LIKE 'moved/%'").created] == ["moved/1.png"]
+    assert not task_changes(first, first).created
 
 
 def test_the_command_line_names_every_format() -> None:

@@ -31,7 +31,7 @@ def labelled(tmp_path: Path, annotations: list[Any]) -> Collection:
 
 def changes(found: ObjectDiff) -> list[tuple[str, str | None, str | None]]:
     return sorted(
-        (one.change, one.before and one.before["class_name"], one.after and one.after["class_name"])
+        (one.change, one.before["class_name"] if one.before else None, one.after["class_name"] if one.after else None)
         for image in found.images
         for one in image.objects
     )

@@ -19,7 +19,7 @@ import pytest
 
 import warpdata as wd
 from warpdata.errors import MissingExtraError
-from warpdata.streaming.worker_pickle import PortableFunction
+from warpdata.primitives.worker_pickle import PortableFunction
 from warpdata.testing import S3Endpoint
 
 pytest.importorskip("torch", reason="the extra warpdata[torch] is not installed")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from warpdata.cli.context import CliContext
+from warpdata.cli.engine_options import engine_options, take_engine
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import apply_options
 from warpdata.cli.output import print_facts, print_json, print_line, print_table
@@ -75,6 +76,9 @@ class PublishRequest:
     keep: bool
     repair: bool
     dry_run: bool
+    engine: str | None = None
+    workers: int | None = None
+    job: str | None = None
 
 
 def publish_options(function: _F) -> _F:
@@ -104,7 +108,7 @@ def publish_options(function: _F) -> _F:
         click.option("--repair", is_flag=True, help="Verify files that are already stored, and replace corrupt ones."),
         click.option("--dry-run", is_flag=True, help="Show the files to upload without publishing."),
     )
-    return apply_options(function, options)
+    return engine_options(apply_options(function, options))
 
 
 def packing_options(function: _F) -> _F:
@@ -134,6 +138,7 @@ def run_publish(
     """Publish, or only plan in a dry run."""
     if request.set_latest and request.branch != "main":
         raise click.UsageError('--set-latest moves the branch "main"; omit --branch')
+    how = take_engine({"engine": request.engine, "workers": request.workers, "job": request.job})
     if request.dry_run:
         return builder.plan(branch=request.branch, replace=request.replace, keep=request.keep, progress=progress)
     expected = request.expected
@@ -150,6 +155,7 @@ def run_publish(
         keep=request.keep,
         repair=request.repair,
         progress=progress,
+        **how,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from warpdata.datasets.artifacts import draft_references
+from warpdata.datasets.cluster_access import ClusterAccess
 from warpdata.datasets.index_access import IndexAccess
 from warpdata.datasets.info import DatasetInfo, Revision, describe, to_revision
 from warpdata.datasets.prefetch import ShardPrefetcher, Warmed, choose_blobs, list_blobs, warm_blobs
@@ -30,7 +31,6 @@ from warpdata.query import Filter
 from warpdata.repository.catalog import (
     MAIN,
     Address,
-    Transaction,
     VersionLabel,
     VersionRef,
     check_ref_name,
@@ -47,7 +47,7 @@ from warpdata.storage.cache import CachedReader, Mode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warpdata.edit import Compacted, Edit, MergePolicy, NewColumns, SampleDiff
+    from warpdata.edit import Edit, MergePolicy, NewColumns, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
     from warpdata.streaming import Collate, RowKeywords, Stream, StreamKeywords, TorchLoader
@@ -59,7 +59,7 @@ _ENTRY_COLUMNS = ("kind", "name", "items", "bytes")
 
 
 @check_arguments
-class Dataset(IndexAccess, DatasetSearch, TorchAccess):
+class Dataset(IndexAccess, DatasetSearch, TorchAccess, ClusterAccess):
     """One immutable version of a dataset. Open the name again to see newer versions."""
 
     def __init__(self, session: Session, version_ref: VersionRef, manifest: Manifest) -> None:
@@ -381,25 +381,6 @@ class Dataset(IndexAccess, DatasetSearch, TorchAccess):
         request = MergeRequest(other.version_ref, target, text, author, policy, progress)
         merge_branch(self._session, request, self._ref_transform)
         return self._at_branch(target)
-
-    def compact(
-        self,
-        tables: Sequence[str] | None = None,
-        *,
-        target_bytes: int | str = "256MiB",
-        max_deleted: float = 0.1,
-        branch: str | None = None,
-        author: str | None = None,
-    ) -> Compacted:
-        """Rewrite shards of this branch that are small, or of which more than a part is deleted. Rows and ids stay."""
-        from warpdata.edit import CompactionOptions, compact_branch
-
-        session = self._session
-        author = author or session.settings.author
-        target = self._target_branch(branch)
-        txn = Transaction(self.id, target, session.new_id(), "compact", author, "compact", session.timestamp())
-        options = CompactionOptions(parse_size(target_bytes), max_deleted)
-        return compact_branch(session, txn, tables, options, self._ref_transform)
 
     def _target_branch(self, branch: str | None) -> str:
         """Return the branch that a change of this dataset goes to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
+from warpdata.jobs import EngineChoice, JobOptions
 from warpdata.kinds import VersionContext
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, silent
@@ -46,6 +47,8 @@ class IndexAccess:
         message: str = "",
         author: str | None = None,
         progress: Progress = silent,
+        engine: EngineChoice = None,
+        job: str | None = None,
     ) -> Self:
         """Index a column as a commit, and open the result. Filters on the column then read fewer bytes.
 
@@ -53,10 +56,13 @@ class IndexAccess:
         makes searches of vectors by this `metric` faster ("cosine" by default), with `lists` lists in each segment.
         "imi" and "lsh" do so for "cosine" alone: "imi" has many small lists, and "lsh" needs no training and no faiss.
         "text" is for searches of words. A build that was interrupted goes on where it ended.
+
+        With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers build the segments. The index is the same.
+        A `job` that was named is committed at most once.
         """
         from warpdata.indexing import IndexRequest, create_index
 
-        change = self._index_change(branch, message, author, progress)
+        change = self._index_change(branch, message, author, progress, JobOptions(engine, job))
         given = {"metric": metric, "lists": lists}
         parameters = {key: value for key, value in given.items() if value is not None}
         create_index(self.context, IndexRequest(table, column, kind, name, parameters), change)
@@ -71,14 +77,17 @@ class IndexAccess:
         message: str = "",
         author: str | None = None,
         progress: Progress = silent,
+        engine: EngineChoice = None,
+        job: str | None = None,
     ) -> Self:
         """Cover new rows by an index as a commit, and open the result. Without new rows nothing is committed.
 
-        With `rebuild`, all of it is built again, and damaged parts are replaced in the store.
+        With `rebuild`, all of it is built again, and damaged parts are replaced in the store. `engine` and `job` are
+        those of `create_index`.
         """
         from warpdata.indexing import update_index
 
-        change = self._index_change(branch, message, author, progress)
+        change = self._index_change(branch, message, author, progress, JobOptions(engine, job))
         update_index(self.context, name, change, rebuild=rebuild)
         return self._at_branch(change.branch)
 
@@ -86,12 +95,14 @@ class IndexAccess:
         """Drop an index as a commit, and open the result. Older versions keep it."""
         from warpdata.indexing import drop_index
 
-        change = self._index_change(branch, message, author, silent)
+        change = self._index_change(branch, message, author, silent, JobOptions())
         drop_index(self.context, name, change)
         return self._at_branch(change.branch)
 
-    def _index_change(self, branch: str | None, message: str, author: str | None, progress: Progress) -> IndexChange:
+    def _index_change(
+        self, branch: str | None, message: str, author: str | None, progress: Progress, work: JobOptions
+    ) -> IndexChange:
         from warpdata.indexing import IndexChange
 
         author = author or self.context.session.settings.author
-        return IndexChange(self._target_branch(branch), author, message, progress)
+        return IndexChange(self._target_branch(branch), author, message, progress, work)

@@ -3,7 +3,7 @@
 docs/specs/publish.md is the normative text.
 """
 
-from warpdata.edit.branch_compaction import Compacted, compact_branch, plan_compaction
+from warpdata.edit.branch_compaction import Compacted, CompactionTerms, compact_branch, plan_compaction
 from warpdata.edit.branch_merge import MergePlan, MergeRequest, merge_branch, plan_merge
 from warpdata.edit.compaction import CompactionOptions
 from warpdata.edit.edit import Edit, EditOptions, EditSummary, NewColumns, transaction_of
@@ -11,11 +11,13 @@ from warpdata.edit.proposal import EditProposal, commit_change
 from warpdata.edit.sample_diff import SampleChange, SampleDiff
 from warpdata.edit.table_merge import MergeConflict
 from warpdata.edit.version_merge import MergePolicy
-from warpdata.edit.workspace import EditWorkspace
+from warpdata.edit.workspace import DraftSource, EditWorkspace
 
 __all__ = [
     "Compacted",
     "CompactionOptions",
+    "CompactionTerms",
+    "DraftSource",
     "Edit",
     "EditOptions",
     "EditProposal",

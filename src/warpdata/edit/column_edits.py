@@ -6,31 +6,29 @@ manifest. Implements "Column files" and "Schema changes" of docs/specs/manifest.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from warpdata.edit.function_text import function_text
+from warpdata.edit.column_work import ColumnFunction, ColumnWork, MadeColumn, NewColumn, column_task
 from warpdata.edit.table_draft import TableDraft
-from warpdata.edit.workspace import StagedFile
 from warpdata.errors import AlreadyExistsError, BadInputError, ColumnNotFoundError, SchemaMismatchError
-from warpdata.formats.parquet import WrittenFile, write_column_file
+from warpdata.jobs import Job, Plan
 from warpdata.kinds.tables import Table, check_column_names
-from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.progress import ProgressCounter, silent
 from warpdata.primitives.suggest import suggest
-from warpdata.query import Expression, project
-from warpdata.repository.manifest import ColumnFile, SchemaChange, Shard, ShardList, TableEntry, iter_shards
+from warpdata.query import Expression
+from warpdata.repository.manifest import ColumnFile, SchemaChange, Shard, TableEntry, iter_shards
+from warpdata.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "ColumnFunction",
+    "ColumnRun",
     "NewColumn",
     "add_column",
     "cast_column",
@@ -40,49 +38,39 @@ __all__ = [
     "rename_column",
 ]
 
-ColumnFunction: TypeAlias = Callable[[Any], Any]
-"""Takes a record batch of Arrow and returns one value for each: an Arrow or NumPy array, or a list."""
-
 _CAST_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class NewColumn:
-    """A column to compute for every row.
+class ColumnRun:
+    """How columns are computed: here, or by a job, and with which progress."""
 
-    `columns` are those that the function reads; None for all. Finished shards are kept in `resume_dir`, and used again
-    if the same work is repeated after an interruption.
-    """
+    counter: ProgressCounter
+    job: Job | None = None
 
-    name: str
-    make: ColumnFunction | Expression
-    columns: tuple[str, ...] | None = None
-    type: pa.DataType | None = None
-    batch_size: int = 1024
-    resume_dir: Path | None = None
-
-    def reads(self, column: str) -> bool:
-        """Return whether a Python function gets this column. Expressions see stored values only."""
-        return not isinstance(self.make, Expression) and (self.columns is None or column in self.columns)
+    @staticmethod
+    def silent(draft: TableDraft) -> ColumnRun:
+        shards = draft.entry.shards
+        return ColumnRun(ProgressCounter(silent, "rows", shards.row_count, shards.shard_count))
 
 
-def add_column(draft: TableDraft, new: NewColumn, counter: ProgressCounter) -> NewColumn:
+def add_column(draft: TableDraft, new: NewColumn, run: ColumnRun) -> NewColumn:
     """Compute a column for every row, and add it after the others. Return it with its type."""
     names = _names(draft)
     if not names:
         raise BadInputError(f"table {draft.name!r} has no rows", hint="Append rows first.")
     _check_new_name(draft, new.name, names)
-    made = _write_column(draft, _input_of(draft, new), new, counter)
+    made = _write_column(draft, _input_of(draft, new), new, run)
     _set_names(draft, [*names, new.name])
     return made
 
 
 def extend_columns(draft: TableDraft, columns: Sequence[NewColumn], indexes: Container[int]) -> None:
     """Compute columns for the shards at these indexes. All other shards of the draft have them already."""
-    counter = ProgressCounter(silent, "rows", draft.entry.shards.row_count, draft.entry.shards.shard_count)
+    run = ColumnRun.silent(draft)
     for new in columns:
         names = list(draft.entry.column_names or ()) or _names(draft)
-        _write_column(draft, _input_of(draft, new), new, counter, indexes)
+        _write_column(draft, _input_of(draft, new), new, run, indexes)
         _set_names(draft, [*names, new.name])
 
 
@@ -90,14 +78,15 @@ def null_files(draft: TableDraft, table: Table, columns: pa.Schema, shard: Shard
     """Write files with columns of nulls for a shard of a table."""
     import pyarrow as pa
 
-    counter, files = ProgressCounter(silent, "rows", shard.row_count or 0, 1), []
+    run, files = ColumnRun.silent(draft), []
     for column in columns:
 
         def make(batch: pa.RecordBatch, kind: pa.DataType = column.type) -> pa.Array:
             return pa.nulls(batch.num_rows, kind)
 
         new = NewColumn(column.name, make, None, column.type)
-        files.append(_as_column_file(_column_file(draft, table, new, shard, counter), draft.revision))
+        work = ColumnWork(lambda _session: table, new, draft.entry.changes)
+        files += [made.as_file(draft.revision) for made in _run(draft, work, [shard], run)]
     return tuple(files)
 
 
@@ -126,7 +115,7 @@ def rename_column(draft: TableDraft, name: str, new_name: str) -> None:
     _set_names(draft, [new_name if known == name else known for known in names])
 
 
-def cast_column(draft: TableDraft, name: str, wanted: pa.DataType, counter: ProgressCounter) -> None:
+def cast_column(draft: TableDraft, name: str, wanted: pa.DataType, run: ColumnRun) -> None:
     """Change the type of a column. A value that does not fit the new type is an error."""
     import pyarrow as pa
 
@@ -141,149 +130,59 @@ def cast_column(draft: TableDraft, name: str, wanted: pa.DataType, counter: Prog
             ) from error
 
     draft.entry = replace(draft.entry, changes=(*draft.entry.changes, SchemaChange(name)))
-    _write_column(draft, before, NewColumn(name, convert, (name,), wanted, _CAST_ROWS), counter)
+    _write_column(draft, before, NewColumn(name, convert, (name,), wanted, _CAST_ROWS), run)
     _set_names(draft, names)
 
 
 def _write_column(
-    draft: TableDraft, table: Table, new: NewColumn, counter: ProgressCounter, indexes: Container[int] | None = None
+    draft: TableDraft, table: Table, new: NewColumn, run: ColumnRun, indexes: Container[int] | None = None
 ) -> NewColumn:
     """Write a column file for each shard of the draft, or for some. `table` has the rows that the function reads.
 
-    Shards with rows come first: their values decide the type of the column. Return the column with its type.
+    Shards with rows come first: the values of the first one decide the type of the column. Return the column with it.
     """
-    import pyarrow as pa
-
     every = enumerate(iter_shards(draft.entry.shards, draft.workspace.load_page))
     listed = [(index, shard) for index, shard in every if indexes is None or index in indexes]
+    ordered = sorted(listed, key=lambda item: not item[1].row_count)
     changes: dict[int, Shard | None] = {}
-    declared = new.type
-    for index, shard in sorted(listed, key=lambda item: not item[1].row_count):
-        if declared is None and not shard.row_count:
+    first = 1 if new.type is None else 0
+    for part in (ordered[:first], ordered[first:]):
+        shards = [shard for _, shard in part]
+        if new.type is None and shards and not shards[0].row_count:
             raise BadInputError(
                 f"table {draft.name!r} has no rows to show the type of column {new.name!r}", hint="Pass type=…."
             )
-        file = _column_file(draft, table, replace(new, type=declared), shard, counter)
-        found = file.schema.field(0).type
-        if declared is not None and found != declared and not pa.types.is_null(found):
-            raise SchemaMismatchError(
-                f"the function for column {new.name!r} gave {found} after {declared}", hint="Pass type=… to choose one."
-            )
-        declared = declared or found
-        column = _as_column_file(file, draft.revision)
-        changes[index] = msgspec.structs.replace(shard, files=(*shard.files, column))
-        counter.finish_file()
+        work = ColumnWork(_opener(draft, table, new, run), new, draft.entry.changes)
+        for (index, shard), made in zip(part, _run(draft, work, shards, run), strict=True):
+            new = replace(new, type=_checked_type(new, made.type))
+            files = (*shard.files, made.as_file(draft.revision))
+            changes[index] = msgspec.structs.replace(shard, files=files)
     draft.apply(changes, [])
-    return replace(new, type=declared)
+    return new
 
 
-def _as_column_file(file: StagedFile, revision: int) -> ColumnFile:
-    return ColumnFile(file.blob.hash, file.blob.byte_size, file.footer, revision)
+def _run(draft: TableDraft, work: ColumnWork, shards: Sequence[Shard], run: ColumnRun) -> list[MadeColumn]:
+    tasks = [column_task(work, shard) for shard in shards]
+    plan = Plan(work, tasks, limit=1)  # functions of users may not be called from several threads
+    return [MadeColumn.of(result) for result in draft.workspace.run(plan, run.counter, run.job)]
 
 
-def _column_file(draft: TableDraft, table: Table, new: NewColumn, shard: Shard, counter: ProgressCounter) -> StagedFile:
-    path = draft.workspace.new_directory() / "column.parquet"
-    finished = None if new.resume_dir is None else new.resume_dir / f"{_work_key(draft, new, shard)}.parquet"
-    if finished is not None and finished.exists():
-        shutil.copyfile(finished, path)
-        counter.add_bytes(shard.row_count or 0)
-        return StagedFile(draft.workspace, WrittenFile(path))
-    write_column_file(_column_groups(table, new, shard, counter), new.name, new.type, path)
-    if finished is not None:
-        finished.parent.mkdir(parents=True, exist_ok=True)
-        partial = finished.with_suffix(".partial")
-        shutil.copyfile(path, partial)
-        partial.rename(finished)
-    return StagedFile(draft.workspace, WrittenFile(path))
+def _opener(draft: TableDraft, table: Table, new: NewColumn, run: ColumnRun) -> Callable[[Session], Table]:
+    """Return the function that opens the rows where a task runs: here they are open."""
+    if run.job is None:
+        return lambda _session: table
+    return draft.workspace.address_of(table, with_references=not isinstance(new.make, Expression))
 
 
-def _work_key(draft: TableDraft, new: NewColumn, shard: Shard) -> str:
-    """Return a name for the values of a shard. It follows from the rows that the function sees, and its code."""
-    make = new.make.sql if isinstance(new.make, Expression) else function_text(new.make)
-    seen = [shard.hash, *(file.hash for file in shard.files)], shard.deletes, shard.revision, draft.entry.changes
-    return sha256_hex(repr((seen, new.name, new.columns, str(new.type), make)).encode())
-
-
-def _column_groups(table: Table, new: NewColumn, shard: Shard, counter: ProgressCounter) -> Iterator[pa.Array]:
-    """Yield the values for each row group of a shard, with nulls for deleted rows."""
-    import numpy as np
+def _checked_type(new: NewColumn, found: pa.DataType) -> pa.DataType:
+    """Return the type of a column, after a shard whose values have the type `found`."""
     import pyarrow as pa
 
-    only = replace(table, entry=replace(table.entry, shards=ShardList((msgspec.structs.replace(shard, ids=None),))))
-    values = _Values(_compute(only, new, counter), new.type)
-    deletes = table.opener.deletes(shard)
-    live = None if deletes is None else deletes.live
-    for group in table.opener.own_file(shard).row_groups():
-        low, high = group.first_row, group.first_row + group.row_count
-        if live is None:
-            yield values.take(group.row_count)
-            continue
-        start, stop = np.searchsorted(live, (low, high))
-        visible = values.take(int(stop - start))
-        at = np.full(group.row_count, -1, np.int64)
-        at[live[start:stop] - low] = np.arange(stop - start)
-        yield visible.take(pa.array(at, mask=at < 0))
-
-
-def _compute(table: Table, new: NewColumn, counter: ProgressCounter) -> Iterator[pa.Array]:
-    """Yield the values of the new column, a batch at a time."""
-    import pyarrow as pa
-
-    for batch in table.batches(new.batch_size):
-        if isinstance(new.make, Expression):
-            made: Any = project(new.make, pa.Table.from_batches([batch])).combine_chunks()
-        else:
-            made = new.make(batch)
-        yield _as_array(made, new, batch.num_rows)
-        counter.add_bytes(batch.num_rows)
-
-
-def _as_array(made: Any, new: NewColumn, row_count: int) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
-    try:
-        if isinstance(made, pa.ChunkedArray):
-            made = made.combine_chunks()
-        if isinstance(made, np.ndarray) and made.ndim == 2:
-            flat = pa.array(np.ascontiguousarray(made).reshape(-1))
-            made = pa.FixedSizeListArray.from_arrays(flat, made.shape[1])
-        array = made if isinstance(made, pa.Array) else pa.array(made, new.type)
-        array = array if new.type is None or array.type == new.type else array.cast(new.type)
-        views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow cannot take from views
-        array = array.cast(views[array.type]) if array.type in views else array
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        wanted = "an Arrow array" if new.type is None else new.type
-        raise SchemaMismatchError(f"the values for column {new.name!r} cannot become {wanted}: {error}") from error
-    if len(array) != row_count:
-        raise BadInputError(f"the function for column {new.name!r} gave {len(array)} values for {row_count} rows")
-    return array
-
-
-class _Values:
-    """Values that come in batches and are taken in groups."""
-
-    def __init__(self, batches: Iterator[pa.Array], declared: pa.DataType | None) -> None:
-        self._batches = batches
-        self._declared = declared
-        self._pending: list[pa.Array] = []
-
-    def take(self, count: int) -> pa.Array:
-        import pyarrow as pa
-
-        while sum(map(len, self._pending)) < count:
-            batch = next(self._batches, None)
-            assert batch is not None, "a shard yields all of its rows"
-            if self._pending and batch.type != self._pending[0].type:
-                raise SchemaMismatchError(
-                    f"the function gave {batch.type} after {self._pending[0].type}", hint="Pass type=… to choose one."
-                )
-            self._pending.append(batch)
-        if not self._pending:
-            return pa.nulls(0, self._declared or pa.null())
-        whole = pa.concat_arrays(self._pending)
-        self._pending = [whole.slice(count)] if len(whole) > count else []
-        return whole.slice(0, count)
+    if new.type is not None and found != new.type and not pa.types.is_null(found):
+        raise SchemaMismatchError(
+            f"the function for column {new.name!r} gave {found} after {new.type}", hint="Pass type=… to choose one."
+        )
+    return new.type or found
 
 
 def _names(draft: TableDraft) -> list[str]:

@@ -8,7 +8,8 @@ Implements "Edits" of docs/specs/publish.md.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from warpdata.edit.column_edits import (
     ColumnFunction,
+    ColumnRun,
     NewColumn,
     add_column,
     cast_column,
@@ -27,10 +29,11 @@ from warpdata.edit.proposal import EditProposal, commit_beside, commit_change
 from warpdata.edit.row_edits import delete_where, update_where, upsert
 from warpdata.edit.table_draft import TableDraft
 from warpdata.edit.table_merge import ColumnRules
-from warpdata.edit.workspace import EditWorkspace
+from warpdata.edit.workspace import DraftSource, EditWorkspace, FindDraftTransform
 from warpdata.errors import BadInputError
+from warpdata.jobs import EngineChoice, Job, JobOptions, open_job
 from warpdata.kinds import StageContext, StagedEntry, VersionContext, payload_kind
-from warpdata.kinds.tables import TABLES, SchemaTransform, StagedTable, TableInput
+from warpdata.kinds.tables import TABLES, StagedTable, TableInput
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.reprs import short_repr
@@ -45,9 +48,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Edit", "EditOptions", "EditSummary", "NewColumns", "transaction_of"]
-
-FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform | None]
-"""Returns the function that types the bound columns of a table as references into a version, such as a draft."""
 
 NewColumns: TypeAlias = Literal["refuse", "null"]
 """The treatment of appended rows that lack a column which a commit in between has added."""
@@ -110,8 +110,12 @@ class Edit:
         self._base = base
         self._options = options
         self._workspace = EditWorkspace(
-            base.session, lambda table: find_transform(table, self._workspace.context(self._manifest()))
+            base.session,
+            lambda table: find_transform(table, self._workspace.context(self._manifest())),
+            DraftSource(self._manifest, find_transform),
         )
+        self._jobs: list[Job] = []
+        self._stack = ExitStack()
         self._tables: dict[str, TableDraft] = {}
         self._payloads: dict[str, dict[str, Payload]] = {}
         self._indexes = base.manifest.indexes
@@ -180,6 +184,8 @@ class Edit:
         type: pa.DataType | str | None = None,  # noqa: A002
         batch_size: int = 1024,
         resume: str | None = None,
+        engine: EngineChoice = None,
+        job: str | None = None,
     ) -> None:
         """Compute a column for every row. `make` takes a record batch of `columns` and returns a value for each row.
 
@@ -187,12 +193,18 @@ class Edit:
         finished parts survive an interruption, and the same call goes on from there. Parts are made again if the rows
         or the code of the function changed. Choose another name if something changed that the function only loads.
         If others add or change rows before the commit, the column is computed for these rows then.
+
+        With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers compute one shard at a time and store it at
+        once. Finished shards are not computed again when the same call is repeated after an interruption, by any
+        machine. `job` names this work; by default the name follows from the dataset, the table and the column.
         """
         draft = self._draft(table)
         names = None if columns is None else ((columns,) if isinstance(columns, str) else tuple(columns))
         resume_dir = self._resume_dir(table, name, resume)
         new = NewColumn(name, make, names, _data_type(type), batch_size, resume_dir)
-        made = add_column(draft, new, self._counter(draft))
+        made = add_column(
+            draft, new, ColumnRun(self._counter(draft), self._job(JobOptions(engine, job), f"{table}\n{name}"))
+        )
         self._added_columns.setdefault(table, []).append(made)
         self._resume_dirs += [] if resume_dir is None else [resume_dir]
         self.summary.columns.append(f"added column {table}.{name}")
@@ -220,7 +232,7 @@ class Edit:
         if wanted is None:
             raise BadInputError("cast needs a type of Arrow, not None")
         draft = self._draft(table)
-        cast_column(draft, name, wanted, self._counter(draft))
+        cast_column(draft, name, wanted, ColumnRun(self._counter(draft)))
         self.summary.columns.append(f"cast column {table}.{name} to {wanted}")
 
     def add_files(self, artifact: str, files: Mapping[str, bytes | str | Path]) -> int:
@@ -296,11 +308,15 @@ class Edit:
         self._is_open = False
         for finished in self._resume_dirs:
             shutil.rmtree(finished, ignore_errors=True)
+        for job in self._jobs:
+            job.finish()
+        self._stack.close()
 
     def discard(self) -> None:
-        """Forget the changes, and remove the staged files."""
+        """Forget the changes, and remove the staged files. Finished tasks of jobs stay, for another attempt."""
         self._is_open = False
         self._workspace.remove()
+        self._stack.close()
 
     def _manifest(self) -> Manifest:
         manifest = self._base.manifest
@@ -361,6 +377,12 @@ class Edit:
     def _counter(self, draft: TableDraft) -> ProgressCounter:
         shards = draft.entry.shards
         return ProgressCounter(self._options.progress, "rows", shards.row_count, shards.shard_count)
+
+    def _job(self, options: JobOptions, work: str) -> Job | None:
+        """Return the job for a part of this edit. Its lease ends with the edit."""
+        job = open_job(self._base.session, options, self._base.ref.dataset_id, f"edit\n{work}", self._stack)
+        self._jobs += [] if job is None else [job]
+        return job
 
     def _resume_dir(self, table: str, column: str, resume: str | None) -> Path | None:
         if resume is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["NewShard", "TableDraft"]
+__all__ = ["NewShard", "TableDraft", "read_chunks"]
 
 _CACHED_BYTES = 128 * MIB
 _CHUNK_ROWS = 65_536
@@ -142,10 +142,10 @@ class TableDraft:
             start += file.row_count
         return [new for new in shards if new.shard.row_count]
 
-    def chunks(self, rows: NDArray[np.int64], table: Table | None = None) -> Iterator[pa.Table]:
+    def chunks(self, rows: NDArray[np.int64]) -> Iterator[pa.Table]:
         """Yield the rows with these numbers, as they are stored, in parts of bounded size."""
         # Rows of one part are read once, by page where they are few. Parts may share row groups, which are kept.
-        take = (table or self.open()).taker(_CACHED_BYTES if len(rows) > _CHUNK_ROWS else 0)
+        take = self.open().taker(_CACHED_BYTES if len(rows) > _CHUNK_ROWS else 0)
         yield from map(take, self.parts(rows))
 
     def parts(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -197,6 +197,15 @@ class TableDraft:
         is_plain = self.entry.next_id is None and not is_rewritten and next_id == paged.shards.stored_count
         counter = None if is_plain else next_id
         self.entry = replace(self.entry, shards=paged.shards, next_id=counter)
+
+
+def read_chunks(table: Table, start: int, stop: int) -> Iterator[pa.Table]:
+    """Yield the rows [start, stop), in parts of bounded size."""
+    import numpy as np
+
+    take = table.taker(_CACHED_BYTES if stop - start > _CHUNK_ROWS else 0)
+    for first in range(start, stop, _CHUNK_ROWS):
+        yield take(np.arange(first, min(first + _CHUNK_ROWS, stop), dtype=np.int64))
 
 
 def _number(new: NewShard, next_id: int) -> tuple[IdSequence, int]:

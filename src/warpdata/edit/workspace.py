@@ -10,45 +10,94 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from warpdata.formats.parquet import ShardOpener, WrittenFile, describe_parquet
-from warpdata.kinds import MemoryBlob, StagedBlob, StagedEntry, VersionContext
+from warpdata.jobs import Job, Plan, TaskBlob, TaskResult, run_here, stored_copy
+from warpdata.kinds import MemoryBlob, StagedBlob, StagedEntry, VersionContext, copied_blob
 from warpdata.kinds.tables import SchemaTransform, Table
 from warpdata.limits import COALESCE_GAP_BYTES, MIB
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_bytes, fingerprint_file
-from warpdata.repository.catalog import VersionRef
+from warpdata.primitives.progress import ProgressCounter
+from warpdata.repository.catalog import VersionRef, put_blob_file
 from warpdata.repository.manifest import Footer, Manifest, Page, Payload, TableEntry, page_shards
 from warpdata.session import Session
-from warpdata.storage import ByteRange, GetResult, ObjectInfo, Reader, ReaderWrapper, open_store
+from warpdata.storage import BlobCopy, ByteRange, GetResult, ObjectInfo, Reader, ReaderWrapper, open_store
 from warpdata.storage.cache import StagingDirectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EditWorkspace", "FindTransform", "StagedFile"]
+__all__ = [
+    "DraftSource",
+    "DraftTable",
+    "EditWorkspace",
+    "FindDraftTransform",
+    "FindTransform",
+    "StagedFile",
+    "stored_blob",
+]
 
 FindTransform: TypeAlias = Callable[[str], SchemaTransform | None]
 """Returns the function that types the bound columns of a table as references."""
+
+FindDraftTransform: TypeAlias = Callable[[str, VersionContext], SchemaTransform | None]
+"""Returns the function that types the bound columns of a table as references into a version, such as a draft."""
 
 _drafts = itertools.count()
 _HELD_BYTES = 16 * MIB
 """Small staged blobs that one edit keeps in memory. Later ones are written to files."""
 
 
+@dataclass(frozen=True, slots=True)
+class DraftSource:
+    """The version that an edit has made so far, for the workers of its jobs."""
+
+    manifest: Callable[[], Manifest]
+    find_transform: FindDraftTransform
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTable:
+    """A table of a version that is not committed, to be opened where only the store is. Can be pickled."""
+
+    name: str
+    entry: TableEntry
+    columns: tuple[str, ...] | None
+    manifest: Manifest
+    pages: Mapping[str, bytes]
+    find_transform: FindDraftTransform | None
+
+    def __call__(self, session: Session) -> Table:
+        transform = None if self.find_transform is None else self.find_transform(self.name, self._context(session))
+        load_page, settings = functools.partial(self._load_page, session), session.settings
+        opener = ShardOpener(session.reader)
+        table = Table(self.name, self.entry, opener, load_page, settings, schema_transform=transform)
+        return table if self.columns is None else table.select(self.columns)
+
+    def _context(self, session: Session) -> VersionContext:
+        ref = VersionRef(self.manifest.dataset_id, "uncommitted")
+        return VersionContext(session, ref, self.manifest, functools.partial(self._load_page, session))
+
+    def _load_page(self, session: Session, page: Page) -> bytes:
+        data = self.pages.get(page.hash)
+        return session.catalog.load_page(page) if data is None else data
+
+
 class EditWorkspace:
     """Staged blobs over a store. Remove it when the edit ends."""
 
-    def __init__(self, session: Session, find_transform: FindTransform) -> None:
+    def __init__(self, session: Session, find_transform: FindTransform, source: DraftSource | None = None) -> None:
         self.session = session
         self.find_transform = find_transform
+        self.source = source
         self._blobs: dict[str, StagedBlob] = {}
         self._pages: dict[str, bytes] = {}
         self._reader = _StagedReader(session.reader, lambda: self._staged_store, self._blobs, self._write_content)
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         self._shards = ShardOpener(self._reader)
         self._number = 0
         self._held_bytes = 0
@@ -83,9 +132,10 @@ class EditWorkspace:
 
     def new_directory(self) -> Path:
         """Return an empty directory for files on their way to `add_file`."""
-        self._number += 1
-        path = self._staging.path / f"new-{self._number}"
-        path.mkdir()
+        with self._writing:
+            self._number += 1
+            path = self._staging.path / f"new-{self._number}"
+            path.mkdir()
         return path
 
     def lazy_directory(self) -> Callable[[], Path]:
@@ -96,10 +146,34 @@ class EditWorkspace:
         """Stage a new file, in memory or of the staging directory. The latter moves."""
         return self.add_file(file.path) if file.data is None else self.add_bytes(file.data)
 
-    def add_file(self, path: Path) -> Blob:
+    def add_file(self, path: Path, fingerprint: Fingerprint | None = None) -> Blob:
         """Stage a file of the staging directory as a blob. The file moves."""
-        fingerprint = fingerprint_file(path)
-        return self._keep(fingerprint, path)
+        return self._keep(fingerprint or fingerprint_file(path), path)
+
+    def run(self, plan: Plan[Any], counter: ProgressCounter, job: Job | None) -> list[TaskResult]:
+        """Run a plan: here, with staged outputs, or as a job, whose outputs are in the store at once.
+
+        What is staged so far is stored first, because the tasks of a job may read it.
+        """
+        if job is None:
+            return run_here(plan, replace(self.session, reader=self._reader, media=None), self, counter)
+        generations = {} if self.source is None else self.source.manifest().generations
+        stored = {digest: name for digest in list(self._blobs) if (name := self._store_blob(digest, job)) is not None}
+        results = job.run(plan, counter, {**generations, **stored})
+        self._blobs.update(
+            (made.hash, stored_blob(self.session, made))
+            for result in results
+            for made in result.blobs
+            if made.hash not in self._blobs
+        )
+        return results
+
+    def address_of(self, table: Table, *, with_references: bool = False) -> DraftTable:
+        """Return a table of the draft for workers, which have only the store and what this value carries."""
+        assert self.source is not None, "only drafts of an edit have addresses"
+        find_transform = self.source.find_transform if with_references else None
+        manifest = self.source.manifest()
+        return DraftTable(table.name, table.entry, table.columns, manifest, dict(self._pages), find_transform)
 
     def add_bytes(self, data: bytes) -> Blob:
         """Stage bytes as a blob. They stay in memory while all of them are few."""
@@ -133,6 +207,10 @@ class EditWorkspace:
     def blob(self, digest: str) -> StagedBlob | None:
         return self._blobs.get(digest)
 
+    def staged(self, digest: str) -> StagedBlob:
+        """Return a blob that a plan has made."""
+        return self._blobs[digest]
+
     def add_payload(self, staged: StagedEntry) -> Payload:
         """Stage the blobs and pages of an entry that a payload kind has made, and return the entry with its shards."""
         self.add_blobs(staged.blobs)
@@ -156,24 +234,36 @@ class EditWorkspace:
         settings = self.session.settings
         return Table(name, entry, self._shards, self.load_page, settings, schema_transform=transform)
 
+    def _store_blob(self, digest: str, job: Job) -> str | None:
+        """Store a staged blob, for the tasks of a job to read. Return its generation."""
+        generation = job.generation_of(digest)
+        if not isinstance(self._blobs[digest].content, BlobCopy):
+            self._write_content(digest)
+            staged = self._blobs[digest]
+            put_blob_file(self.session.writer, staged.path, staged.fingerprint, generation, self.session.pause)
+        return generation
+
     def _hold(self, staged: StagedBlob) -> None:
         """Keep a small blob in memory, or write it to a file if there are too many of them."""
         blob = staged.fingerprint.blob
-        if blob.hash not in self._blobs:
-            self._blobs[blob.hash] = staged
-            self._held_bytes += blob.byte_size
-            if self._held_bytes > _HELD_BYTES:
-                self._write_content(blob.hash)
+        with self._writing:
+            if blob.hash not in self._blobs:
+                self._blobs[blob.hash] = staged
+                self._held_bytes += blob.byte_size
+                if self._held_bytes > _HELD_BYTES:
+                    self._write_content(blob.hash)
 
     def _keep(self, fingerprint: Fingerprint, path: Path) -> Blob:
         blob = fingerprint.blob
-        if blob.hash in self._blobs:
-            path.unlink()
-            return blob
-        target = self._staging.path / blob_key(blob.hash)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
-        self._blobs[blob.hash] = StagedBlob(target, fingerprint)
+        with self._writing:
+            known = self._blobs.get(blob.hash)
+            if known is None:
+                target = self._staging.path / blob_key(blob.hash)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+                self._blobs[blob.hash] = StagedBlob(target, fingerprint)
+            elif path != known.path:
+                path.unlink()
         return blob
 
     def _write_content(self, digest: str) -> None:
@@ -192,6 +282,11 @@ class EditWorkspace:
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(staged.path.absolute())
+
+
+def stored_blob(session: Session, made: TaskBlob) -> StagedBlob:
+    """Return a blob that a task of a job has stored. The commit copies it only if it needs another key."""
+    return copied_blob("job", stored_copy(session, made.hash, made.byte_size, made.generation))
 
 
 class StagedFile:
@@ -229,6 +324,8 @@ class _StagedReader(ReaderWrapper):
         staged = self._blobs.get(digest)
         if staged is None:
             return self._reader
+        if isinstance(staged.content, BlobCopy) and staged.content.reader.url == self._reader.url:
+            return staged.content.reader  # a task of a job has stored it
         if staged.content is not None:
             self._write_content(digest)
         return self._staging()

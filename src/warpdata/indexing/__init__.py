@@ -4,14 +4,12 @@ docs/specs/indexes.md is the normative text.
 """
 
 from warpdata.indexing.changes import IndexChange, IndexRequest, create_index, default_name, drop_index, update_index
-from warpdata.indexing.segment_builder import SegmentBuilder
 from warpdata.indexing.status import IndexStatus, index_statuses
 
 __all__ = [
     "IndexChange",
     "IndexRequest",
     "IndexStatus",
-    "SegmentBuilder",
     "create_index",
     "default_name",
     "drop_index",

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpdata.edit import EditProposal, EditWorkspace, commit_change
+from warpdata.edit import DraftSource, EditProposal, EditWorkspace, commit_change
 from warpdata.errors import (
     AlreadyExistsError,
+    BadInputError,
     ColumnNotFoundError,
     CorruptError,
     ObjectNotFoundError,
@@ -23,8 +25,17 @@ from warpdata.errors import (
 from warpdata.formats.indexes import Directory, is_list, value_type_of
 from warpdata.formats.parquet import ShardOpener
 from warpdata.formats.search import VECTOR_KINDS
-from warpdata.indexing.segment_builder import SEGMENT_ROWS, SegmentBuilder, find_sources, group_sources
+from warpdata.indexing.segment_builder import (
+    SEGMENT_ROWS,
+    SegmentWork,
+    built_segment,
+    find_sources,
+    group_sources,
+    open_files,
+    plan_segments,
+)
 from warpdata.indexing.segment_kinds import ColumnToIndex, check_kind
+from warpdata.jobs import Job, JobOptions, open_job
 from warpdata.kinds import StageContext, StagedBlob, VersionContext, pick_entry
 from warpdata.kinds.indexes import (
     INDEXES,
@@ -41,7 +52,7 @@ from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import check_entry_name
-from warpdata.repository.catalog import Committed, Transaction, check_commit_texts, retry_unknown
+from warpdata.repository.catalog import Committed, Transaction, check_commit_texts, find_transaction, retry_unknown
 from warpdata.repository.manifest import Manifest, Payload, Shard, iter_shards
 from warpdata.session import Session, keyed_id
 from warpdata.storage import GenerationReader, verify_blob
@@ -76,12 +87,17 @@ class IndexChange:
     author: str
     message: str = ""
     progress: Progress = silent
+    work: JobOptions = field(default_factory=JobOptions)
+    """The engine that builds segments, and the id of the job."""
 
 
 def create_index(version: VersionContext, request: IndexRequest, change: IndexChange) -> tuple[str, Committed]:
     """Build an index over all shards of a table, and commit it. Return its name."""
     name = request.name or default_name(request.table, request.column)
     check_entry_name(name, INDEXES.noun)
+    done = find_finished(version, change)
+    if done is not None:
+        return name, done
     if name in version.manifest.indexes:
         raise AlreadyExistsError(
             f"{version.ref.dataset_id} already has an index {name!r}",
@@ -90,11 +106,11 @@ def create_index(version: VersionContext, request: IndexRequest, change: IndexCh
     table, column_type = _open_column(version, request.table, request.column)
     column = _choose_kind(version, request, column_type)
     check_kind(column)
-    work = _Work(version, change, _work_dir(version, name))
-    built = work.build(table, column, _shards(table))
     place = pick_entry(TABLES, version.manifest, request.table)[0]
-    entry = IndexInput(column.kind, place, column.name, built, column.parameters)
-    return name, work.commit(name, entry, change.message or f"create index {name}")
+    with _open_work(version, change, name) as work:
+        built = work.build(table, column, _shards(table))
+        entry = IndexInput(column.kind, place, column.name, built, column.parameters)
+        return name, work.commit(name, entry, change.message or f"create index {name}")
 
 
 def update_index(version: VersionContext, name: str, change: IndexChange, *, rebuild: bool = False) -> Committed:
@@ -102,6 +118,8 @@ def update_index(version: VersionContext, name: str, change: IndexChange, *, reb
 
     With `rebuild`, build all segments again, and replace damaged ones in the store.
     """
+    if rebuild and change.work.engine is not None:
+        raise BadInputError("rebuild=True replaces damaged files, and this process does so", hint="Leave out engine.")
     name, entry = pick_entry(INDEXES, version.manifest, name)
     table, column_type = _open_column(version, entry.table, entry.column)
     column = ColumnToIndex(entry.kind, entry.column, column_type, entry.parameters)
@@ -109,10 +127,10 @@ def update_index(version: VersionContext, name: str, change: IndexChange, *, reb
     index = INDEXES.open(version, name)
     kept = [] if rebuild else _kept_segments(index, table, column)
     covered = {source.key for each in kept for source in each.segment.sources}
-    work = _Work(version, change, _work_dir(version, name))
-    built = work.build(table, column, _shards(table), covered)
-    changed = IndexInput(entry.kind, entry.table, entry.column, [*kept, *built], entry.parameters)
-    return work.commit(name, changed, change.message or f"update index {name}", repair=rebuild)
+    with _open_work(version, change, name) as work:
+        built = work.build(table, column, _shards(table), covered)
+        changed = IndexInput(entry.kind, entry.table, entry.column, [*kept, *built], entry.parameters)
+        return work.commit(name, changed, change.message or f"update index {name}", repair=rebuild)
 
 
 def drop_index(version: VersionContext, name: str, change: IndexChange) -> Committed:
@@ -122,7 +140,8 @@ def drop_index(version: VersionContext, name: str, change: IndexChange) -> Commi
         raise INDEXES.not_found(
             f"{version.ref.dataset_id} has no index {name!r}", suggest(name, known, label="Indexes")
         )
-    return _Work(version, change, _work_dir(version, name)).commit(name, None, change.message or f"drop index {name}")
+    with _open_work(version, change, name) as work:
+        return work.commit(name, None, change.message or f"drop index {name}")
 
 
 def default_name(table: str, column: str) -> str:
@@ -208,21 +227,36 @@ def _is_usable(opener: ShardOpener, shard: Shard, directory: Directory, number: 
         return False
 
 
-def _work_dir(version: VersionContext, name: str) -> Path:
-    key = f"{version.ref.dataset_id}\nindexes\n{name}"
-    return version.session.settings.cache_dir / "indexes" / keyed_id(key)
+def find_finished(version: VersionContext, change: IndexChange) -> Committed | None:
+    """Return the commit of a job that was named, if an earlier run of it has got that far."""
+    if change.work.job is None:
+        return None
+    txn_id, ref = keyed_id(f"{version.ref.dataset_id}\n{change.work.job}"), version.ref
+    found = find_transaction(version.session.writer, ref.dataset_id, change.branch, txn_id)
+    return None if found is None else Committed(found.commit.version, found.commit_id, 0, changed=True)
+
+
+@contextmanager
+def _open_work(version: VersionContext, change: IndexChange, name: str) -> Iterator[_Work]:
+    """Open the surroundings of a change, and remove them at its end."""
+    check_commit_texts(change.author, change.message)
+    session, key = version.session, f"{version.ref.dataset_id}\nindexes\n{name}"
+    workspace = EditWorkspace(session, lambda _table: None, DraftSource(lambda: version.manifest, lambda *_: None))
+    with ExitStack() as stack:
+        stack.callback(workspace.remove)
+        job = open_job(session, change.work, version.ref.dataset_id, f"index\n{name}", stack)
+        yield _Work(version, change, workspace, session.settings.cache_dir / "indexes" / keyed_id(key), job)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A change of one index on its way to a commit. Finished segments stay in `work_dir` until they are committed."""
+    """A change of one index on its way to a commit. Without a job, finished segments stay in `work_dir` until then."""
 
     version: VersionContext
     change: IndexChange
+    workspace: EditWorkspace
     work_dir: Path
-
-    def __post_init__(self) -> None:
-        check_commit_texts(self.change.author, self.change.message)
+    job: Job | None
 
     def build(
         self,
@@ -237,31 +271,37 @@ class _Work:
             source for source in find_sources(table, files, column.name, shards) if source.source.key not in covered
         ]
         groups = list(group_sources(sources))
-        rows = sum(source.row_count for source in sources)
-        counter = ProgressCounter(self.change.progress, "index", rows, len(groups))
-        return SegmentBuilder(column, self.work_dir).build(groups, counter)
+        if self.job is None:
+            work = SegmentWork(column, lambda _session: files, self.work_dir)
+        else:
+            work = SegmentWork(column, open_files)
+        counter = ProgressCounter(
+            self.change.progress, "index", sum(source.row_count for source in sources), len(groups)
+        )
+        results = self.workspace.run(plan_segments(work, groups), counter, self.job)
+        return [
+            built_segment(group, result, self.workspace.staged(result.blobs[0].hash))
+            for group, result in zip(groups, results, strict=True)
+        ]
 
     def commit(self, name: str, source: IndexInput | None, message: str, *, repair: bool = False) -> Committed:
         """Commit the index, or its removal, and remove the files of the build. `repair` replaces damaged blobs."""
-        session, base = self.version.session, self.version
+        session, base, job = self.version.session, self.version, self.change.work.job
         txn = Transaction(
             base.ref.dataset_id,
             self.change.branch,
-            session.new_id(),
+            session.new_id() if job is None else keyed_id(f"{base.ref.dataset_id}\n{job}"),
             "edit",
             self.change.author,
             message,
             session.timestamp(),
         )
-        workspace = EditWorkspace(session, lambda _table: None)
-        try:
-            manifest = self._manifest(workspace, name, source, repair=repair)
-            done = commit_change(
-                session, txn, EditProposal(workspace, base, manifest, progress=self.change.progress).at
-            )
-        finally:
-            workspace.remove()
+        manifest = self._manifest(self.workspace, name, source, repair=repair)
+        proposal = EditProposal(self.workspace, base, manifest, progress=self.change.progress)
+        done = commit_change(session, txn, proposal.at)
         shutil.rmtree(self.work_dir, ignore_errors=True)
+        if self.job is not None:
+            self.job.finish()
         return done
 
     def _manifest(self, workspace: EditWorkspace, name: str, source: IndexInput | None, *, repair: bool) -> Manifest:

@@ -1,35 +1,47 @@
 """Segments of indexes, built from the files of a table.
 
-A segment covers neighbouring files. Each one is built by a thread, row group by row group, and written into a work
-directory under a name that follows from what it was derived from. So a build that was interrupted finds its finished
-segments again. Implements "Writing" of docs/specs/indexes.md.
+A segment covers neighbouring files. Each one is a task that reads them row group by row group. The key of a task
+follows from what the segment is derived from, so a build that was interrupted finds its finished segments again.
+Implements "Writing" of docs/specs/indexes.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from warpdata.errors import CorruptError
 from warpdata.formats.indexes import Source
 from warpdata.formats.parquet import DecodeOptions, ShardFile, ShardOpener
 from warpdata.indexing.segment_kinds import SEGMENT_KINDS, ColumnToIndex
+from warpdata.jobs import Plan, Task, TaskContext, TaskResult, task_key
+from warpdata.kinds import StagedBlob
 from warpdata.kinds.indexes import BuiltSegment, source_names
 from warpdata.kinds.tables import IndexedTable
 from warpdata.limits import MAX_SEGMENT_ROWS, MIB
 from warpdata.primitives.atomic_file import AtomicFile
-from warpdata.primitives.hashing import fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
-from warpdata.primitives.progress import ProgressCounter
-from warpdata.repository.manifest import Json, Shard, canonical_json
+from warpdata.repository.manifest import Footer, Json, Shard
+from warpdata.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SegmentBuilder", "SourceFile", "find_sources", "group_sources"]
+__all__ = [
+    "SegmentWork",
+    "SourceFile",
+    "built_segment",
+    "find_sources",
+    "group_sources",
+    "open_files",
+    "plan_segments",
+    "segment_task",
+]
 
 SEGMENT_ROWS = 2**22
 SEGMENT_BYTES = 512 * MIB
@@ -40,17 +52,17 @@ _PARALLEL_SEGMENTS = 4
 class SourceFile:
     """A file that holds a column, under the name that the column has in it. `value_bytes` estimates decoded values."""
 
-    file: ShardFile
+    shard: Shard
     column: str
     value_bytes: int
 
     @property
     def source(self) -> Source:
-        return Source(self.file.shard.hash, self.column, self.row_count)
+        return Source(self.shard.hash, self.column, self.row_count)
 
     @property
     def row_count(self) -> int:
-        return self.file.shard.stored_count
+        return self.shard.stored_count
 
 
 def find_sources(table: IndexedTable, files: ShardOpener, column: str, shards: Iterable[Shard]) -> list[SourceFile]:
@@ -62,7 +74,7 @@ def find_sources(table: IndexedTable, files: ShardOpener, column: str, shards: I
         for digest, name in source_names(shard, column, table.entry.changes):
             file = files.peek(stored[digest])
             if name in file.schema.names:
-                return SourceFile(file, name, int(file.row_bytes([name]) * shard.stored_count))
+                return SourceFile(stored[digest], name, int(file.row_bytes([name]) * shard.stored_count))
         raise CorruptError(f"no file of shard {shard.hash} has the column {column!r}")
 
     found = IO_POOL.map_all(find, [shard for shard in shards if shard.external is None])
@@ -86,52 +98,87 @@ def group_sources(sources: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBuilder:
-    """Builds the segments of an index, into files of `work_dir`."""
+class SegmentWork:
+    """Builds segments of an index. Each task holds the values of one segment in memory.
+
+    Finished segments are kept in `resume_dir`, and used again if the same work is repeated after an interruption.
+    """
 
     column: ColumnToIndex
-    work_dir: Path
+    open_files: Callable[[Session], ShardOpener]
+    resume_dir: Path | None = None
 
-    def build(self, groups: Iterable[Sequence[SourceFile]], counter: ProgressCounter) -> list[BuiltSegment]:
-        """Build a segment for each group, several at a time. Memory holds the values of those."""
-        self.work_dir.mkdir(parents=True, exist_ok=True)
-        limit = min(CPU_POOL.size, _PARALLEL_SEGMENTS)
-        return list(CPU_POOL.map_ordered(partial(self._build, counter=counter), groups, limit=limit, ahead=limit))
+    def open(self, session: Session) -> Callable[[Sequence[SourceFile], TaskContext], Json]:
+        files = self.open_files(session)
 
-    def _build(self, group: Sequence[SourceFile], counter: ProgressCounter) -> BuiltSegment:
-        sources = tuple(each.source for each in group)
-        path = self.work_dir / f"{self._derivation(sources)}.segment"
-        if path.exists():
-            counter.add_bytes(sum(source.row_count for source in sources))
+        def run(group: Sequence[SourceFile], context: TaskContext) -> Json:
+            path = context.new_directory() / "segment"
+            self._write(files, group, path, context)
+            footer, entries = SEGMENT_KINDS[self.column.kind].describe(path)
+            context.add_file(path)
+            return {"footer": msgspec.to_builtins(footer), "entries": entries}
+
+        return run
+
+    def _write(self, files: ShardOpener, group: Sequence[SourceFile], path: Path, context: TaskContext) -> None:
+        kept = None if self.resume_dir is None else self.resume_dir / f"{segment_task(self, group).key}.segment"
+        rows = sum(source.row_count for source in group)
+        if kept is None or not kept.exists():
+            write = SEGMENT_KINDS[self.column.kind].write
+            write(self._chunks(files, group, context), rows, self.column, path)
+            if kept is not None:
+                _keep(path, kept)
         else:
-            with AtomicFile(path) as new:
-                rows = sum(source.row_count for source in sources)
-                SEGMENT_KINDS[self.column.kind].write(self._chunks(group, counter), rows, self.column, new.temporary)
-                new.replace()
-        footer, entries = SEGMENT_KINDS[self.column.kind].describe(path)
-        counter.finish_file()
-        return BuiltSegment(path, fingerprint_file(path), sources, footer, entries)
+            context.count(rows)
+            shutil.copyfile(kept, path)
 
-    def _derivation(self, sources: Sequence[Source]) -> str:
-        """Return a name that follows from everything that the bytes of the segment depend on."""
-        import pyarrow as pa
-
-        listed: list[Json] = [[source.hash, source.column, source.row_count] for source in sources]
-        column, parameters = self.column, dict(self.column.parameters)
-        parts: list[Json] = [column.kind, str(column.type), str(pa.__version__), listed, parameters]
-        return sha256_hex(canonical_json(parts if parameters else parts[:-1]))
-
-    def _chunks(self, group: Sequence[SourceFile], counter: ProgressCounter) -> Iterator[pa.Array]:
+    def _chunks(self, files: ShardOpener, group: Sequence[SourceFile], context: TaskContext) -> Iterator[pa.Array]:
         """Yield the values of all rows of the sources. Row groups are fetched and decoded ahead."""
 
-        def decode(part: tuple[SourceFile, int]) -> list[pa.Array]:
-            source, number = part
-            options = DecodeOptions(dictionaries=(source.column,) if self.column.kind == "bitmap" else ())
-            chunks: list[pa.Array] = source.file.decode(number, [source.column], None, options).column(0).chunks
+        def decode(part: tuple[ShardFile, str, int]) -> list[pa.Array]:
+            file, column, number = part
+            options = DecodeOptions(dictionaries=(column,) if self.column.kind == "bitmap" else ())
+            chunks: list[pa.Array] = file.decode(number, [column], None, options).column(0).chunks
             return chunks
 
-        parts = ((source, each.index) for source in group for each in source.file.row_groups())
+        opened = ((files.peek(source.shard), source.column) for source in group)
+        parts = ((file, column, each.index) for file, column in opened for each in file.row_groups())
         for chunks in IO_POOL.map_ordered(decode, parts, limit=CPU_POOL.size, ahead=CPU_POOL.size):
             for chunk in chunks:
                 yield chunk
-                counter.add_bytes(len(chunk))
+                context.count(len(chunk))
+
+
+def _keep(path: Path, kept: Path) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with AtomicFile(kept) as new:
+        shutil.copyfile(path, new.temporary)
+        new.replace()
+
+
+def open_files(session: Session) -> ShardOpener:
+    """Open the files of a store, for the tasks of a job."""
+    return ShardOpener(session.reader)
+
+
+def plan_segments(work: SegmentWork, groups: Iterable[Sequence[SourceFile]]) -> Plan[Sequence[SourceFile]]:
+    """Return a task for each group."""
+    return Plan(work, [segment_task(work, group) for group in groups], limit=min(CPU_POOL.size, _PARALLEL_SEGMENTS))
+
+
+def segment_task(work: SegmentWork, group: Sequence[SourceFile]) -> Task[Sequence[SourceFile]]:
+    """Return the task for a segment. Its key follows from everything that the bytes of the segment depend on."""
+    import pyarrow as pa
+
+    listed: list[Json] = [[source.shard.hash, source.column, source.row_count] for source in group]
+    column, parameters = work.column, dict(work.column.parameters)
+    parts: list[Json] = [column.kind, str(column.type), str(pa.__version__), listed, parameters]
+    key = task_key(*(parts if parameters else parts[:-1]))
+    return Task(key, tuple(group), sum(source.row_count for source in group))
+
+
+def built_segment(group: Sequence[SourceFile], result: TaskResult, staged: StagedBlob) -> BuiltSegment:
+    """Return a segment as the index lists it. `staged` is its blob."""
+    value: dict[str, Any] = msgspec.convert(result.value, dict[str, Any])
+    footer = None if value["footer"] is None else msgspec.convert(value["footer"], Footer)
+    return BuiltSegment(staged, tuple(source.source for source in group), footer, value["entries"])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from warpdata.errors import InvalidSourceError, NotFoundError, UnsupportedError
+from warpdata.jobs import Job
 from warpdata.primitives.hashing import Blob, Fingerprint, fingerprint_file
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
@@ -154,6 +155,8 @@ class StageContext:
     find_directory: Callable[[], Path]
     progress: Progress
     referenced_paths: Callable[[str], Iterable[str]] = lambda _: ()
+    job: Job | None = None
+    """The job whose workers make blobs, and store them before the commit."""
 
     @property
     def directory(self) -> Path:

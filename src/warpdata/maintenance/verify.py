@@ -6,27 +6,35 @@ On request, missing and corrupt blobs are restored, from the cache of this machi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import BadInputError, CorruptError, NotCachedError, NotFoundError, WarpError
+from warpdata.jobs import EngineChoice, JobOptions, Plan, Task, TaskContext, open_job, run_here, task_key
 from warpdata.kinds import VersionContext, entries_by_kind
+from warpdata.limits import MIB
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.hashing import Blob, Fingerprint, blob_key, fingerprint_file, sha256_hex
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
 from warpdata.repository.catalog import Address, VersionRef, read_collection_record, retry_unknown
 from warpdata.repository.gc import list_blob_keys
-from warpdata.repository.manifest import Shard, TableEntry, iter_shards
+from warpdata.repository.manifest import Json, Shard, TableEntry, iter_shards
 from warpdata.session import Session, connect, open_cache, open_metadata_files
 from warpdata.settings import Settings
 from warpdata.storage import BlobCopy, GenerationReader, open_external, verify_blob
 from warpdata.storage.cache import StagingDirectory
 
 __all__ = ["Verification", "not_purged", "restore_blobs", "verify"]
+
+_TASK_BYTES = 128 * MIB
+_TASK_BLOBS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ def verify(
     repair: bool = False,
     source: str | Session | None = None,
     progress: Progress = silent,
+    engine: EngineChoice = None,
+    job: str | None = None,
 ) -> Verification:
     """Read and hash every blob of a dataset, given as an object or an address.
 
@@ -57,30 +67,23 @@ def verify(
     Mode `local` verifies the copies on this machine, and raises `NotCachedError` for a blob without one.
     `repair` replaces missing and corrupt blobs of which the cache of this machine has a valid copy, or another store,
     `source`, into which the dataset was copied.
+
+    With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers read the blobs. A verification with a `job`, a
+    name of your choice, goes on after an interruption, and does not read again what it has read.
     """
     if source is not None and not repair:
         raise BadInputError("source= is used only to repair", hint="Pass repair=True too.")
     dataset = open_by_address(target, store=store) if isinstance(target, str) else target
     generations = dataset.manifest.generations
-    reader = GenerationReader(dataset.session.writer, generations)  # not `session.reader`, which may be a cache
     mirror = source if isinstance(source, Session) or source is None else connect(source, dataset.session.settings)
     try:
         blobs = sorted(set(_list_blobs(dataset, mirror)))
     except WarpError as error:
         return Verification(0, 0, (f"the shard list cannot be read: {error.message}",))
-    counter = ProgressCounter(progress, "verify", sum(blob.byte_size for blob in blobs), len(blobs))
-
-    def check(blob: Blob) -> str | None:
-        finding = verify_blob(reader, blob, counter.add_bytes)
-        if isinstance(finding, NotCachedError):
-            raise finding
-        counter.finish_file()
-        return None if finding is None else finding.message
-
-    findings = IO_POOL.map_all(check, blobs)
+    findings = _check_blobs(dataset, blobs, JobOptions(engine, job), progress)
     external = [shard for table in dataset.manifest.tables.values() for shard in _external_shards(dataset, table)]
     outside = [problem for shard in external if (problem := _check_external(shard, dataset.session.settings))]
-    corrupt = {blob: finding for blob, finding in zip(blobs, findings, strict=True) if finding}
+    corrupt = {blob: finding for blob, finding in findings.items() if finding}
     lost = not_purged(dataset, corrupt) if repair else []
     repaired = restore_blobs(dataset.session, lost, generations, mirror)
     for blob in repaired:
@@ -89,6 +92,67 @@ def verify(
     digests = tuple(blob.hash for blob in repaired)
     size_bytes = sum(blob.byte_size for blob in blobs) + sum(shard.byte_size for shard in external)
     return Verification(len(blobs) + len(external), size_bytes, problems, digests)
+
+
+@dataclass(frozen=True, slots=True)
+class _VerifyWork:
+    """Reads and hashes blobs. The value has a message for each, or None for a valid one."""
+
+    generations: Mapping[str, str]
+
+    def open(self, session: Session) -> Callable[[Sequence[Blob], TaskContext], Json]:
+        reader = GenerationReader(session.writer, self.generations)  # not `session.reader`, which may be a cache
+
+        def check(blob: Blob, context: TaskContext) -> str | None:
+            finding = verify_blob(reader, blob, context.count)
+            if isinstance(finding, NotCachedError):
+                raise finding
+            return None if finding is None else finding.message
+
+        def run(blobs: Sequence[Blob], context: TaskContext) -> Json:
+            return IO_POOL.map_all(lambda blob: check(blob, context), blobs)
+
+        return run
+
+
+def _check_blobs(
+    dataset: Dataset, blobs: Sequence[Blob], options: JobOptions, progress: Progress
+) -> dict[Blob, str | None]:
+    """Return the finding of each blob; None for a valid one."""
+    session, work = dataset.session, _VerifyWork(dataset.manifest.generations)
+    groups = list(_group(blobs)) if options.engine is not None else [(blob,) for blob in blobs]
+    tasks = [_task(group) for group in groups]
+    counter = ProgressCounter(progress, "verify", sum(task.size for task in tasks), len(tasks))
+    with ExitStack() as stack:
+        job = open_job(session, options, dataset.id, "verify", stack, records=False)
+        results = (
+            run_here(Plan(work, tasks), session, None, counter) if job is None else job.run(Plan(work, tasks), counter)
+        )
+        if job is not None:
+            job.finish()
+    listed = (msgspec.convert(result.value, list[str | None]) for result in results)
+    return {
+        blob: each for group, found in zip(groups, listed, strict=True) for blob, each in zip(group, found, strict=True)
+    }
+
+
+def _task(group: tuple[Blob, ...]) -> Task[tuple[Blob, ...]]:
+    key = task_key("verify", [[blob.hash, blob.byte_size] for blob in group])
+    return Task(key, group, sum(blob.byte_size for blob in group))
+
+
+def _group(blobs: Sequence[Blob]) -> Iterator[tuple[Blob, ...]]:
+    """Yield neighbours that one task reads: few requests for the driver, and enough tasks for the workers."""
+    group: list[Blob] = []
+    size_bytes = 0
+    for blob in blobs:
+        if group and (size_bytes + blob.byte_size > _TASK_BYTES or len(group) == _TASK_BLOBS):
+            yield tuple(group)
+            group, size_bytes = [], 0
+        group.append(blob)
+        size_bytes += blob.byte_size
+    if group:
+        yield tuple(group)
 
 
 def not_purged(dataset: Dataset, blobs: Collection[Blob]) -> list[Blob]:

@@ -10,6 +10,7 @@ from warpdata.publish.builder import DatasetBuilder, Published
 from warpdata.publish.change_set import page_writes, refuse_removal
 from warpdata.publish.manifest_builder import BuiltManifest, check_entry_name, layout_manifest
 from warpdata.publish.placement import HeadBlobs, Placement, place_blobs
+from warpdata.publish.ray_sink import write_ray
 from warpdata.publish.references import carry_references
 from warpdata.publish.upload import PlannedFile, PublishPlan, StagedUpload, find_present, plan_upload
 
@@ -36,4 +37,5 @@ __all__ = [
     "plan_upload",
     "refuse_removal",
     "silent",
+    "write_ray",
 ]

@@ -11,7 +11,7 @@ import functools
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from warpdata.errors import (
     StorageError,
     WarpError,
 )
+from warpdata.jobs import EngineChoice, Job, JobOptions, open_job
 from warpdata.kinds import StageContext, StagedEntry, payload_kind
 from warpdata.kinds.artifacts import ArtifactInput, ArtifactSpec
 from warpdata.kinds.episodes import EpisodesInput, EpisodesSpec
@@ -41,7 +42,9 @@ from warpdata.publish.references import carry_references
 from warpdata.publish.upload import PublishPlan, StagedUpload, distinct_blobs, find_present, plan_upload
 from warpdata.repository.catalog import (
     MAIN,
+    Committed,
     Head,
+    Transaction,
     VersionRef,
     check_commit_texts,
     check_dataset_id,
@@ -77,6 +80,14 @@ class Published:
     changed: bool
     uploaded_files: int
     uploaded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitTerms:
+    expected_version: str | None
+    label: str | None
+    repair: bool
+    set_latest: bool
 
 
 @check_arguments
@@ -210,6 +221,8 @@ class DatasetBuilder:
         repair: bool = False,
         set_latest: bool = True,
         progress: Progress = silent,
+        engine: EngineChoice = None,
+        job: str | None = None,
     ) -> Published:
         """Upload missing blobs, then make this version the head of `branch`, exactly once.
 
@@ -220,47 +233,60 @@ class DatasetBuilder:
         that are already stored and replaces corrupt ones. `metadata` is free text about the version that does not
         change its hash. With `set_latest=False` the branch does not move, and the version is found by its hash or its
         label. All checks come before the upload.
+
+        With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers pack and store the files of artifacts, which
+        they must see under the same paths. The version is the same. An interrupted publish that is repeated goes on;
+        `job` names it, by default after the dataset.
         """
         check_commit_texts(author or self._session.settings.author, message)
         _check_names(branch, label)
         encode_manifest(Manifest(self._dataset_id, metadata=metadata or {}))  # fails early for invalid metadata
         mode = self._mode(replace=replace or not (set_latest or keep or self._appends), keep=keep)
         session = self._session
-        with IO_POOL.executor(1) as executor:
-            reading = executor.submit(read_marker, session.writer)
-            head = self._find_head(branch)
-        marker = reading.result()
-        check_expected(self._dataset_id, head.version if head else None, expected_version)
-        change = self._change_set(head, mode, metadata or {}, progress)
-        self._check_label(label, version_of(change.build(head).manifest))
-        txn = change.transaction(branch, author or session.settings.author, message)
-        if marker is None:
-            mark_store(session.writer, session.pause)
-        with session.lease(f"publish {self._dataset_id}", txn.txn_id) as lease:
-            change = change.placed(Placement(lease.condemned, session.new_generation, moves_branch=set_latest))
+        with ExitStack() as stack:
+            running = open_job(session, JobOptions(engine, job), self._dataset_id, "publish", stack)
+            head, is_marked = self._find_state(branch)
+            check_expected(self._dataset_id, head.version if head else None, expected_version)
+            change = self._change_set(head, mode, metadata or {}, progress, running)
+            self._check_label(label, version_of(change.build(head).manifest))
+            txn = change.transaction(branch, author or session.settings.author, message)
+            if not is_marked:
+                mark_store(session.writer, session.pause)
             upload = StagedUpload(session, list(change.staged.blobs()), self._staging_dir, progress)
+            done = self._commit(change, head, txn, upload, _CommitTerms(expected_version, label, repair, set_latest))
+            if running is not None:
+                running.finish()
+            return Published(
+                dataset_id=self._dataset_id,
+                version=done.version,
+                commit=done.commit,
+                branch=branch,
+                changed=done.changed,
+                uploaded_files=upload.uploaded_files,
+                uploaded_bytes=upload.uploaded_bytes,
+            )
+
+    def _commit(
+        self, change: ChangeSet, head: Head | None, txn: Transaction, upload: StagedUpload, terms: _CommitTerms
+    ) -> Committed:
+        """Upload the missing blobs and commit, while holding a lease."""
+        session, moves_branch = self._session, terms.set_latest
+        with session.lease(f"publish {self._dataset_id}", txn.txn_id) as lease:
+            change = change.placed(Placement(lease.condemned, session.new_generation, moves_branch=moves_branch))
             with _staging_errors(self._staging_dir()):
-                upload.begin(change.build(head).manifest.generations, repair=repair)
-            propose = change.proposal(expected_version, lambda built: upload.store(built.manifest.generations))
-            if set_latest:
-                release = functools.partial(lease.release, session.pause) if label is None else None
+                upload.begin(change.build(head).manifest.generations, repair=terms.repair)
+            propose = change.proposal(terms.expected_version, lambda built: upload.store(built.manifest.generations))
+            if not moves_branch:
+                done = store_version(session.writer, txn, propose, session.pause)
+            else:
+                release = functools.partial(lease.release, session.pause) if terms.label is None else None
                 done = commit(
                     session.writer, txn, propose, session.pause, check_lease=lease.check, on_committed=release
                 )
-            else:
-                done = store_version(session.writer, txn, propose, session.pause)
-            if label is not None:
-                target = VersionRef(self._dataset_id, done.version, done.commit)
-                create_label(session.writer, target, label, session.timestamp(), session.pause, check_lease=lease.check)
-        return Published(
-            dataset_id=self._dataset_id,
-            version=done.version,
-            commit=done.commit,
-            branch=branch,
-            changed=done.changed,
-            uploaded_files=upload.uploaded_files,
-            uploaded_bytes=upload.uploaded_bytes,
-        )
+            if terms.label is not None:
+                target, time = VersionRef(self._dataset_id, done.version, done.commit), session.timestamp()
+                create_label(session.writer, target, terms.label, time, session.pause, check_lease=lease.check)
+        return done
 
     def _add(self, section: str, name: str, source: object) -> DatasetBuilder:
         noun = payload_kind(section).noun
@@ -289,14 +315,16 @@ class DatasetBuilder:
             files=plan_upload(staged.blobs(), present, generations),
         )
 
-    def _change_set(self, head: Head | None, mode: ChangeMode, metadata: JsonObject, progress: Progress) -> ChangeSet:
+    def _change_set(
+        self, head: Head | None, mode: ChangeMode, metadata: JsonObject, progress: Progress, job: Job | None = None
+    ) -> ChangeSet:
         """Stage the sources, add what their references need, and check all bindings that the head cannot change."""
         base = Manifest(self._dataset_id)
         if head is not None and mode.keeps:
             base = self._session.catalog.manifest(VersionRef(self._dataset_id, head.version))
         bindings = list(self._bindings.values())
         check_names(bindings, base.tables.keys() | self._sources.get("tables", {}).keys(), None)
-        entries = self._stage(progress)
+        entries = self._stage(progress, job)
         with _staging_errors(self._staging_dir()):
             staged = carry_references(entries, bindings, base)
             if not mode.keeps:
@@ -304,7 +332,7 @@ class DatasetBuilder:
                 check_bindings(staged.bindings, staged, None)
         return ChangeSet(self._session, self._dataset_id, staged, mode, metadata)
 
-    def _stage(self, progress: Progress) -> dict[str, dict[str, StagedEntry]]:
+    def _stage(self, progress: Progress, job: Job | None) -> dict[str, dict[str, StagedEntry]]:
         """Stage all sources, once: iterators cannot be read twice."""
         if self._staged is None:
             if not self._sources:
@@ -313,20 +341,21 @@ class DatasetBuilder:
                     hint="Call add_table first.",
                 )
             entries: dict[str, dict[str, StagedEntry]] = {}
+            context = StageContext(self._staging_dir, progress, job=job)
             with _staging_errors(self._staging_dir()):
                 for section in Manifest(self._dataset_id).sections():  # tables first: artifacts need bound columns
                     if section in self._sources:
                         entries[section] = {}
                         for name, source in self._sources[section].items():
-                            entries[section][name] = self._stage_entry(section, name, source, entries, progress)
+                            entries[section][name] = self._stage_entry(section, name, source, entries, context)
             self._staged = entries
         return self._staged
 
     def _stage_entry(
-        self, section: str, name: str, source: object, done: dict[str, dict[str, StagedEntry]], progress: Progress
+        self, section: str, name: str, source: object, done: dict[str, dict[str, StagedEntry]], context: StageContext
     ) -> StagedEntry:
         bindings, tables = list(self._bindings.values()), done.get("tables", {})
-        context = StageContext(self._staging_dir, progress, lambda artifact: sample_paths(bindings, artifact, tables))
+        context = replace(context, referenced_paths=lambda artifact: sample_paths(bindings, artifact, tables))
         return payload_kind(section).stage(name, source, context)
 
     @property
@@ -347,6 +376,13 @@ class DatasetBuilder:
                 ) from error
             weakref.finalize(self, self._staging.remove)
         return self._staging.path
+
+    def _find_state(self, branch: str) -> tuple[Head | None, bool]:
+        """Return the head of the branch, and whether the store has its marker, which is read at the same time."""
+        with IO_POOL.executor(1) as executor:
+            reading = executor.submit(read_marker, self._session.writer)
+            head = self._find_head(branch)
+        return head, reading.result() is not None
 
     def _find_head(self, branch: str) -> Head | None:
         """Return the head of the branch, or None for a new dataset. Only `main` is created by a publish."""

@@ -12,7 +12,6 @@ from warpdata.errors import (
     ErrorKind,
     NotCachedError,
     ObjectNotFoundError,
-    StorageError,
 )
 from warpdata.kinds import LazyBlob, MemoryBlob, StagedBlob
 from warpdata.limits import SINGLE_PUT_BYTES
@@ -20,7 +19,7 @@ from warpdata.primitives.hashing import Blob, Fingerprint, blob_key
 from warpdata.primitives.parallel import IO_POOL, disk_threads, request_slots
 from warpdata.primitives.progress import Progress, ProgressCounter
 from warpdata.primitives.reprs import short_repr
-from warpdata.repository.catalog import Pause, retry_unknown
+from warpdata.repository.catalog import Pause, put_blob, put_blob_file
 from warpdata.session import Session
 from warpdata.storage import BlobCopy, GenerationReader, Reader, Writer, verify_blob
 
@@ -221,10 +220,10 @@ def _upload_files(
         if file.is_present:
             counter.add_bytes(blob.byte_size)
         elif isinstance(file.content, MemoryBlob):
-            _put(_MemoryPut(writer, file.content.data, counter), blob, file.generation, pause)
+            put_blob(writer, _MemoryPut(writer, file.content.data, counter), blob, file.generation, pause)
         else:
             with _on_disk(file, staging) as (path, fingerprint):
-                _put(_FilePut(writer, path, fingerprint, counter), blob, file.generation, pause)
+                put_blob_file(writer, path, fingerprint, file.generation, pause, counter.add_bytes)
         counter.finish_file()
 
     IO_POOL.map_all(upload, files, limit=disk_threads() if is_staged else request_slots(SINGLE_PUT_BYTES))
@@ -233,22 +232,6 @@ def _upload_files(
 def _is_written(file: PlannedFile) -> bool:
     """Return whether the content of a blob must be written to a file before it can be uploaded."""
     return not file.is_present and file.content is not None and not isinstance(file.content, MemoryBlob)
-
-
-@dataclass(frozen=True, slots=True)
-class _FilePut:
-    """Puts a file under a key."""
-
-    writer: Writer
-    path: Path
-    fingerprint: Fingerprint
-    counter: ProgressCounter
-
-    def create(self, key: str) -> bool:
-        return self.writer.create_file(key, self.path, self.fingerprint, self.counter.add_bytes)
-
-    def replace(self, key: str) -> None:
-        self.writer.replace_file(key, self.path, self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,42 +261,6 @@ def _on_disk(file: PlannedFile, staging: Path) -> Iterator[tuple[Path, Fingerpri
         yield written, file.content.write(written, file.fingerprint)
     finally:
         written.unlink(missing_ok=True)
-
-
-def _put(source: _FilePut | _MemoryPut, blob: Blob, generation: str | None, pause: Pause) -> None:
-    """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
-    key = blob_key(blob.hash, generation)
-    reader: Reader = source.writer if generation is None else GenerationReader(source.writer, {blob.hash: generation})
-
-    def put() -> None:
-        if source.create(key):
-            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
-        else:
-            is_checked = _is_intact(reader, blob)
-            if not is_checked:
-                source.replace(key)
-        if not is_checked:
-            _check_size(reader, blob)
-
-    retry_unknown(put, pause)
-
-
-def _is_intact(reader: Reader, blob: Blob) -> bool:
-    """Check an object that an upload has met: its size, and its hash if it fits into one request.
-
-    Reading a small blob back takes as long as the request that has just been refused.
-    """
-    try:
-        is_sized = reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
-    except ObjectNotFoundError:
-        return False
-    return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
-
-
-def _check_size(reader: Reader, blob: Blob) -> None:
-    stored = reader.stat(blob_key(blob.hash)).size_bytes
-    if stored != blob.byte_size:
-        raise StorageError(f"blob {blob.hash} has {blob.byte_size} bytes, but in the store it has {stored}")
 
 
 def _is_copy_of(reader: Reader, file: PlannedFile) -> bool:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from warpdata.errors import BadInputError, UnsupportedError, WarpError
 from warpdata.formats.media import decode_on_device
 from warpdata.primitives.extras import require
+from warpdata.primitives.worker_pickle import PortableFunction, check_sendable, without_missing_script
 from warpdata.storage import IOStats
 from warpdata.streaming.stats import COUNT_NUMBERS, BatchCounts, StreamStats
 from warpdata.streaming.worker_count import resolve_worker_count
-from warpdata.streaming.worker_pickle import PortableFunction, check_sendable, without_missing_script
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext

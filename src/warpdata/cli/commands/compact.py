@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpdata.cli.context import CliContext
+from warpdata.cli.engine_options import engine_options, take_engine
 from warpdata.cli.format import count_text, short
 from warpdata.cli.options import command, dataset_argument, names_option
 from warpdata.cli.output import print_json, print_line
@@ -50,6 +51,7 @@ _KEYS = {
 )
 @click.option("--branch", default="main", show_default=True, metavar="NAME", help="Branch to change.")
 @click.option("--author", metavar="NAME", help="Author of the commit. Default: WARP_AUTHOR, or the user.")
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Show the number of files to rewrite, and change nothing.")
 @click.pass_obj
 def compact(cli: CliContext, /, dataset_id: str, tables: tuple[str, ...], **given: Any) -> None:
@@ -63,7 +65,8 @@ def compact(cli: CliContext, /, dataset_id: str, tables: tuple[str, ...], **give
       warp compact acme/trips --target-size 128MiB
     """
     branch, author, dry_run = given.pop("branch"), given.pop("author"), given.pop("dry_run")
-    with cli.progress(f"Compacting {dataset_id}"):
+    how = take_engine(given)
+    with cli.progress(f"Compacting {dataset_id}") as progress:
         dataset = cli.open(f"{dataset_id}@{branch}")
         if dry_run:
             from warpdata.edit import CompactionOptions, plan_compaction
@@ -71,7 +74,7 @@ def compact(cli: CliContext, /, dataset_id: str, tables: tuple[str, ...], **give
             shards = plan_compaction(dataset.manifest, dataset.load_page, tables or None, CompactionOptions(**given))
             version, commit, changed = dataset.version, dataset.version_ref.commit, False
         else:
-            done = dataset.compact(tables or None, branch=branch, author=author, **given)
+            done = dataset.compact(tables or None, branch=branch, author=author, progress=progress, **how, **given)
             version, commit, changed, shards = done.version, done.commit, done.changed, done.shards
     if cli.as_json:
         print_json(

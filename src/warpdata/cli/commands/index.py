@@ -10,6 +10,7 @@ import click
 
 from warpdata.cli.context import CliContext
 from warpdata.cli.edit_report import edit_table_option, pick_table
+from warpdata.cli.engine_options import engine_options, take_engine
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, apply_options, command, dataset_argument, group
 from warpdata.cli.output import note, print_json, print_line, print_table
@@ -94,6 +95,7 @@ def _ls(cli: CliContext, address: str) -> None:
 )
 @click.option("--name", metavar="NAME", help="Name of the index. Default: TABLE.COLUMN.")
 @edit_table_option
+@engine_options
 @_change_options
 @click.pass_obj
 def _create(cli: CliContext, /, dataset_id: str, column: str, **given: Any) -> None:
@@ -108,6 +110,7 @@ def _create(cli: CliContext, /, dataset_id: str, column: str, **given: Any) -> N
       warp index create acme/photos taken --kind btree
     """
     kind, name, table, metric = (given.pop(key) for key in ("kind", "name", "table", "metric"))
+    given |= take_engine(given)
 
     def change(dataset: Dataset, **options: Any) -> Dataset:
         return dataset.create_index(pick_table(dataset, table), column, kind, name, metric=metric, **options)
@@ -124,6 +127,7 @@ def _create(cli: CliContext, /, dataset_id: str, column: str, **given: Any) -> N
 @dataset_argument()
 @click.argument("name", type=EntryType("indexes"), metavar="NAME")
 @click.option("--all", "rebuild", is_flag=True, help="Build everything again, and replace damaged parts.")
+@engine_options
 @_change_options
 @click.pass_obj
 def _rebuild(cli: CliContext, /, dataset_id: str, name: str, rebuild: bool, **given: Any) -> None:
@@ -132,6 +136,7 @@ def _rebuild(cli: CliContext, /, dataset_id: str, name: str, rebuild: bool, **gi
     \b
       warp index rebuild acme/photos main.label
     """
+    given |= take_engine(given)
     _run(
         cli,
         dataset_id,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import warpdata
 from warpdata.cli.context import CliContext
+from warpdata.cli.engine_options import engine_options, take_engine
 from warpdata.cli.exit_codes import CORRUPT, print_error, print_hint
 from warpdata.cli.format import bytes_text, count_text, short
 from warpdata.cli.options import address_argument, command
@@ -28,18 +31,22 @@ _KEYS = {
 @address_argument()
 @click.option("--repair", is_flag=True, help="Restore missing and corrupt files, from the cache or from --source.")
 @click.option("--source", metavar="STORE", help="Another store with a copy of the dataset, for --repair.")
+@engine_options
 @click.pass_obj
 @click.pass_context
-def verify(ctx: click.Context, cli: CliContext, address: str, repair: bool, source: str | None) -> None:
+def verify(
+    ctx: click.Context, cli: CliContext, /, address: str, repair: bool, source: str | None, **given: Any
+) -> None:
     """Read and hash every stored file of a version.
 
     Exits with code 8 and lists the files that are missing or corrupt. With --repair, files of which this machine has
     a valid copy in its cache are restored first, and with --source also those of which another store has one. To
     repair other files, publish them again with `warp publish --repair`.
     """
+    how = take_engine(given)
     with cli.progress(f"Opening {address}") as progress:
         opened = cli.open(address)
-        result = warpdata.verify(opened, repair=repair, source=source, progress=progress)
+        result = warpdata.verify(opened, repair=repair, source=source, progress=progress, **how)
     name = f"{opened.id} {short(opened.version)}"
     if cli.as_json:
         print_json(

@@ -59,8 +59,8 @@ def edit_artifact(name: str, stored: Artifact | None, changes: FileChanges, cont
     old = [] if stored is None else list(stored.shards())
     packing = Packing("tar_shards") if stored is None else Packing(stored.entry.kind, stored.entry.compression)
     packing = replace(packing, first_shard=len(old))
-    parts = pack_sources(name, sources, packing, context.progress)
-    new = sorted((member for _, packed in parts for member in packed.members), key=_path_bytes)
+    parts = pack_sources(name, sources, packing, context)
+    new = sorted((member for _, members in parts for member in members), key=_path_bytes)
     blobs = [blob for blob, _ in parts]
 
     def members() -> Iterator[PackedMember]:

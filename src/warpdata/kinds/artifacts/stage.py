@@ -14,7 +14,8 @@ from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry, copied_blob, shards_of
 from warpdata.kinds.artifacts.artifact import Artifact
 from warpdata.kinds.artifacts.entry import ArtifactEntry
-from warpdata.kinds.artifacts.index_pages import write_index
+from warpdata.kinds.artifacts.index_pages import PackedMember, write_index
+from warpdata.kinds.artifacts.pack_work import pack_by_job
 from warpdata.kinds.artifacts.source_files import FilesInput, MemberSource, list_sources
 from warpdata.kinds.artifacts.tar_pack import COMPRESSIONS, PackedShard, ShardSpec, cut_by_content, cut_shards
 from warpdata.kinds.artifacts.tar_scan import scan_tar
@@ -105,9 +106,9 @@ def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> Stag
         parts = _scan_tars(spec, context.progress)
     else:
         sources = _with_prefix(spec, context.referenced_paths(name))
-        parts = pack_sources(name, sources, Packing(spec.kind, spec.compression, spec.shard_bytes), context.progress)
+        parts = pack_sources(name, sources, Packing(spec.kind, spec.compression, spec.shard_bytes), context)
     members = sorted(
-        (member for _, packed in parts for member in packed.members), key=lambda packed: packed.member.path.encode()
+        (member for _, members in parts for member in members), key=lambda packed: packed.member.path.encode()
     )
     if not members and spec.source is not None:
         raise InvalidSourceError(f"artifact {name!r} has no members: {spec.source!s} contains no file")
@@ -126,7 +127,7 @@ def stage_artifact(name: str, spec: ArtifactSpec, context: StageContext) -> Stag
     return StagedArtifact(entry.payload(), shards_of(shards), (*shards, index_blob), len(members), paths)
 
 
-def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, PackedShard]]:
+def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob, tuple[PackedMember, ...]]]:
     """Find the members of tar files that are published byte for byte."""
     files = [
         source.content
@@ -137,19 +138,22 @@ def _scan_tars(spec: ArtifactSpec, progress: Progress) -> list[tuple[StagedBlob,
         raise InvalidSourceError(f"{spec.source!s} names no tar file")
     counter = ProgressCounter(progress, "hash", sum(path.stat().st_size for path in files), len(files))
 
-    def scan(numbered: tuple[int, Path]) -> tuple[StagedBlob, PackedShard]:
+    def scan(numbered: tuple[int, Path]) -> tuple[StagedBlob, tuple[PackedMember, ...]]:
         number, path = numbered
         packed = scan_tar(path, number, counter.add_bytes)
         counter.finish_file()
-        return StagedBlob(path, packed.fingerprint), packed
+        return StagedBlob(path, packed.fingerprint), packed.members
 
     return IO_POOL.map_all(scan, enumerate(files), limit=disk_threads())
 
 
 def pack_sources(
-    name: str, sources: Sequence[MemberSource], packing: Packing, progress: Progress
-) -> list[tuple[StagedBlob, PackedShard]]:
-    """Cut files into shards, and measure each. They are written when they are uploaded."""
+    name: str, sources: Sequence[MemberSource], packing: Packing, context: StageContext
+) -> list[tuple[StagedBlob, tuple[PackedMember, ...]]]:
+    """Cut files into shards, and measure each. They are written when they are uploaded, or by the job of the publish.
+
+    Return each shard with its members.
+    """
     is_archive, size = packing.kind != "files", packing.shard_bytes
     parts = [[source] for source in sources]
     if is_archive:
@@ -158,12 +162,14 @@ def pack_sources(
         ShardSpec(tuple(part), number, packing.compression, is_archive)
         for number, part in enumerate(parts, packing.first_shard)
     ]
-    counter = ProgressCounter(progress, "hash", sum(source.size_bytes for source in sources), len(shards))
+    counter = ProgressCounter(context.progress, "hash", sum(source.size_bytes for source in sources), len(shards))
+    if context.job is not None:
+        return pack_by_job(shards, context.job, counter, lambda shard: _label(name, shard))
 
-    def measure(shard: ShardSpec) -> tuple[StagedBlob, PackedShard]:
+    def measure(shard: ShardSpec) -> tuple[StagedBlob, tuple[PackedMember, ...]]:
         packed = shard.measure(counter.add_bytes)
         counter.finish_file()
-        return _staged_blob(name, shard, packed), packed
+        return _staged_blob(name, shard, packed), packed.members
 
     return IO_POOL.map_all(measure, shards, limit=disk_threads())
 
@@ -172,9 +178,13 @@ def _staged_blob(name: str, shard: ShardSpec, packed: PackedShard) -> StagedBlob
     first = shard.sources[0]
     if not shard.is_archive and isinstance(first.content, Path):
         return StagedBlob(first.content, packed.fingerprint)
+    return StagedBlob(_label(name, shard), packed.fingerprint, shard)
+
+
+def _label(name: str, shard: ShardSpec) -> Path:
+    """Return a name of a shard, for messages."""
     suffix = ".tar.zst" if shard.compression else ".tar"
-    label = Path(name, f"{shard.number:06d}{suffix}" if shard.is_archive else first.path)
-    return StagedBlob(label, packed.fingerprint, shard)
+    return Path(name, f"{shard.number:06d}{suffix}" if shard.is_archive else shard.sources[0].path)
 
 
 def _with_prefix(spec: ArtifactSpec, referenced: Iterable[str]) -> Sequence[MemberSource]:

@@ -61,14 +61,23 @@ class ShardSpec:
     compression: str | None
     is_archive: bool = True
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the content."""
+        return sum(source.size_bytes for source in self.sources)
+
+    def pack(self, path: Path, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
+        """Write the shard into a file, and measure it in the same pass."""
+        with path.open("wb") as file:
+            return self._pack(file, on_bytes)
+
     def measure(self, on_bytes: OnBytes = ignore_bytes) -> PackedShard:
         """Pack the shard without writing it."""
         return self._pack(None, on_bytes)
 
     def write(self, path: Path, expected: Fingerprint) -> Fingerprint:
         """Write the shard. Raise `InvalidSourceError` if a file changed since it was measured."""
-        with path.open("wb") as file:
-            packed = self._pack(file, ignore_bytes)
+        packed = self.pack(path)
         if packed.fingerprint != expected:
             first, last = self.sources[0].where, self.sources[-1].where
             raise InvalidSourceError(f"a file changed while it was published: one of {first} … {last}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from warpdata.formats.indexes import Directory, Segment, Source, encode_directory
 from warpdata.kinds import StageContext, StagedBlob, StagedEntry
 from warpdata.kinds.indexes.entry import IndexEntry, Parameters
-from warpdata.primitives.hashing import Fingerprint, fingerprint_file
+from warpdata.primitives.hashing import fingerprint_file
 from warpdata.repository.manifest import Footer, Shard, ShardList
 
 __all__ = ["BuiltSegment", "IndexInput", "KeptSegment", "stage_index"]
@@ -17,10 +16,9 @@ __all__ = ["BuiltSegment", "IndexInput", "KeptSegment", "stage_index"]
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """A new segment in a local file. A segment that is a Parquet file has a footer and entries."""
+    """A new segment. A segment that is a Parquet file has a footer and entries."""
 
-    path: Path
-    fingerprint: Fingerprint
+    staged: StagedBlob
     sources: tuple[Source, ...]
     footer: Footer | None = None
     entries: int | None = None
@@ -52,12 +50,12 @@ def stage_index(name: str, source: IndexInput, context: StageContext) -> StagedE
     path.write_bytes(encode_directory(Directory(tuple(each.segment for each in kept))))
     directory = fingerprint_file(path)
     new = [each for each in source.segments if isinstance(each, BuiltSegment)]
-    blobs = [*(StagedBlob(each.path, each.fingerprint) for each in new), StagedBlob(path, directory)]
+    blobs = [*(each.staged for each in new), StagedBlob(path, directory)]
     entry = IndexEntry(source.kind, source.table, source.column, ShardList(), directory.blob, source.parameters)
     return StagedEntry(entry.payload(), tuple(each.shard for each in kept), tuple(blobs), len(kept))
 
 
 def _keep(built: BuiltSegment) -> KeptSegment:
-    blob = built.fingerprint.blob
+    blob = built.staged.fingerprint.blob
     shard = Shard(blob.hash, blob.byte_size, footer=built.footer)
     return KeptSegment(shard, Segment(blob.hash, built.sources, built.entries))

@@ -183,6 +183,11 @@ class Table(TableExport):
         schema = self.schema()
         return (retype_table(table, schema) for table in self._raw_row_groups(shard, limit))
 
+    def count_of(self, shard: tuple[int, int] | str) -> int:
+        """Count the rows that `batches` and `row_groups` read for a rank, before filters. Reads at most two footers."""
+        rows, keep = self._assigned_rows(shard)
+        return rows.stop - rows.start if keep is None else len(keep)
+
     def _raw_row_groups(
         self, shard: tuple[int, int] | str | None, limit: int | None, ahead_rows: int | None = None
     ) -> Iterator[pa.Table]:
@@ -443,7 +448,7 @@ class Table(TableExport):
             return [*(first_row + group.first_row for group in groups), first_row + (shard.row_count or 0)]
         return []
 
-    def _estimated_bytes(self) -> int:
+    def estimated_bytes(self) -> int:
         """Estimate the size of the selected columns in memory, from the footer of the first shard."""
         first = self._first_shard()
         row_bytes = first.row_bytes(self._selected_schema.names) if first is not None else 0.0

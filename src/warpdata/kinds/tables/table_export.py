@@ -49,7 +49,7 @@ class TableExport(RowAccess):
     @abstractmethod
     def unfiltered_count(self) -> int: ...
     @abstractmethod
-    def _estimated_bytes(self) -> int: ...
+    def estimated_bytes(self) -> int: ...
 
     def head(self, n: int = 5) -> pa.Table:
         """Return the first `n` rows, reading about as many bytes as they need."""
@@ -77,7 +77,7 @@ class TableExport(RowAccess):
         check_counts(1, limit)
         is_bounded = limit is not None or allow_large
         if not is_bounded and not self.filter_text:
-            check_export_size(self.name, self.unfiltered_count, self._estimated_bytes(), "about ")
+            check_export_size(self.name, self.unfiltered_count, self.estimated_bytes(), "about ")
         parts, row_count, size_bytes = [pa.Table.from_batches([], self.schema())], 0, 0
         for part in self.row_groups(limit=limit):
             row_count, size_bytes = row_count + part.num_rows, size_bytes + part.nbytes

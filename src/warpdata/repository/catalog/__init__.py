@@ -25,12 +25,14 @@ from warpdata.repository.catalog.collection_records import (
     read_collection_record,
 )
 from warpdata.repository.catalog.layout import (
+    JOBS_PREFIX,
     PINS_PREFIX,
     STORE_MARKER,
     commit_key,
     dataset_prefix,
     heads_prefix,
     is_valid,
+    job_prefix,
     key_policy,
     labels_prefix,
     manifest_key,
@@ -77,6 +79,8 @@ from warpdata.repository.catalog.transactions import (
 from warpdata.repository.catalog.writes import (
     Pause,
     Transaction,
+    put_blob,
+    put_blob_file,
     put_create_only,
     put_manifest,
     put_named_by_content,
@@ -84,6 +88,7 @@ from warpdata.repository.catalog.writes import (
 )
 
 __all__ = [
+    "JOBS_PREFIX",
     "MAIN",
     "PINS_PREFIX",
     "RESTORE",
@@ -129,6 +134,7 @@ __all__ = [
     "heads_prefix",
     "is_dataset_id",
     "is_valid",
+    "job_prefix",
     "key_policy",
     "labels_prefix",
     "list_collection_records",
@@ -138,6 +144,8 @@ __all__ = [
     "mark_store",
     "parse_address",
     "pin_key",
+    "put_blob",
+    "put_blob_file",
     "put_collection_record",
     "put_create_only",
     "put_manifest",

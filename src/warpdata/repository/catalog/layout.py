@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from warpdata.errors import WarpError
 from warpdata.primitives.hashing import sha256_hex
+from warpdata.repository.catalog.records import matches_checksum
 from warpdata.repository.manifest import parse_manifest
 from warpdata.storage import KeyPolicy
 
 __all__ = [
+    "JOBS_PREFIX",
     "PINS_PREFIX",
     "STORE_MARKER",
     "collection_key",
@@ -19,6 +21,7 @@ __all__ = [
     "heads_prefix",
     "hint_key",
     "is_valid",
+    "job_prefix",
     "key_policy",
     "label_entry_key",
     "label_key",
@@ -36,6 +39,7 @@ __all__ = [
 
 STORE_MARKER = "warp-store.json"
 PINS_PREFIX = "pins"
+JOBS_PREFIX = "jobs"
 _SEQUENCE_DIGITS = 20
 
 
@@ -125,6 +129,11 @@ def pin_key(name: str) -> str:
     return f"{PINS_PREFIX}/{name}.json"
 
 
+def job_prefix(job_id: str) -> str:
+    """Return the directory of the records of a job."""
+    return f"{JOBS_PREFIX}/{job_id}"
+
+
 def sequence_of(key: str) -> int | None:
     """Return the sequence number in the key of a head; None for other keys."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
@@ -143,7 +152,9 @@ def key_policy(key: str) -> KeyPolicy:
 
 
 def is_valid(key: str, data: bytes) -> bool:
-    """Return whether the bytes match their content-addressed key."""
+    """Return whether the bytes match their content-addressed key or, of a record, the checksum in them."""
+    if key_policy(key) is not KeyPolicy.FOREVER:
+        return matches_checksum(data)
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
     if "/manifests/" not in key:
         return sha256_hex(data) == name

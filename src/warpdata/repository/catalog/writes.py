@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar
 
 from warpdata.errors import (
     CommitUnknownError,
     CorruptError,
     ObjectNotFoundError,
+    StorageError,
     WarpError,
     WriteUnknownError,
 )
+from warpdata.limits import SINGLE_PUT_BYTES
+from warpdata.primitives.hashing import Blob, Fingerprint, OnBytes, blob_key, ignore_bytes
 from warpdata.repository.catalog.branches import read_head
 from warpdata.repository.catalog.layout import head_key, manifest_key
 from warpdata.repository.catalog.records import Head, encode_record
 from warpdata.repository.manifest import Manifest, encode_manifest, parse_manifest, version_of
-from warpdata.storage import Writer
+from warpdata.storage import GenerationReader, Reader, Writer, verify_blob
 
 __all__ = [
     "ATTEMPTS",
@@ -29,6 +33,8 @@ __all__ = [
     "Pause",
     "Transaction",
     "advance",
+    "put_blob",
+    "put_blob_file",
     "put_create_only",
     "put_manifest",
     "put_named_by_content",
@@ -110,6 +116,76 @@ def put_named_by_content(writer: Writer, key: str, data: bytes, pause: Pause) ->
         is_intact = False
     if not is_intact:
         writer.replace(key, data)
+
+
+class BlobPut(Protocol):
+    """Puts the content of a blob under a key."""
+
+    def create(self, key: str) -> bool: ...
+
+    def replace(self, key: str) -> None: ...
+
+
+def put_blob(writer: Writer, source: BlobPut, blob: Blob, generation: str | None, pause: Pause) -> None:
+    """Create the blob, or replace a corrupt object under its key. When this returns, the blob is in the store."""
+    key = blob_key(blob.hash, generation)
+    reader: Reader = writer if generation is None else GenerationReader(writer, {blob.hash: generation})
+
+    def put() -> None:
+        if source.create(key):
+            is_checked = blob.byte_size <= SINGLE_PUT_BYTES  # one conditional request, which the store confirmed
+        else:
+            is_checked = _is_intact(reader, blob)
+            if not is_checked:
+                source.replace(key)
+        if not is_checked:
+            _check_size(reader, blob)
+
+    retry_unknown(put, pause)
+
+
+def put_blob_file(
+    writer: Writer,
+    path: Path,
+    fingerprint: Fingerprint,
+    generation: str | None,
+    pause: Pause,
+    on_bytes: OnBytes = ignore_bytes,
+) -> None:
+    """Put a file like `put_blob`."""
+    put_blob(writer, _FilePut(writer, path, fingerprint, on_bytes), fingerprint.blob, generation, pause)
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePut:
+    writer: Writer
+    path: Path
+    fingerprint: Fingerprint
+    on_bytes: OnBytes
+
+    def create(self, key: str) -> bool:
+        return self.writer.create_file(key, self.path, self.fingerprint, self.on_bytes)
+
+    def replace(self, key: str) -> None:
+        self.writer.replace_file(key, self.path, self.fingerprint)
+
+
+def _is_intact(reader: Reader, blob: Blob) -> bool:
+    """Check an object that an upload has met: its size, and its hash if it fits into one request.
+
+    Reading a small blob back takes as long as the request that has just been refused.
+    """
+    try:
+        is_sized = reader.stat(blob_key(blob.hash)).size_bytes == blob.byte_size
+    except ObjectNotFoundError:
+        return False
+    return is_sized and (blob.byte_size > SINGLE_PUT_BYTES or verify_blob(reader, blob) is None)
+
+
+def _check_size(reader: Reader, blob: Blob) -> None:
+    stored = reader.stat(blob_key(blob.hash)).size_bytes
+    if stored != blob.byte_size:
+        raise StorageError(f"blob {blob.hash} has {blob.byte_size} bytes, but in the store it has {stored}")
 
 
 def replace_constant(writer: Writer, key: str, data: bytes, pause: Pause) -> None:

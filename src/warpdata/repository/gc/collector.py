@@ -15,6 +15,7 @@ from warpdata.errors import ConflictError, ObjectNotFoundError, UnsupportedError
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.primitives.progress import Progress, ProgressCounter, ProgressEvent
 from warpdata.repository.catalog import (
+    JOBS_PREFIX,
     STORE_MARKER,
     Pause,
     Tombstone,
@@ -60,6 +61,8 @@ DELETE_WITHIN = UNFINISHED_FOR / 2
 OLD_WRITERS = timedelta(hours=24)
 """A publish by a program without leases ends within this time."""
 ABANDONED = timedelta(hours=24)
+ABANDONED_JOB = timedelta(days=7)
+"""A record of a task is removed after this time, so an interrupted job must go on within it."""
 _BLOB = re.compile(r"blobs/([0-9a-f]{2})/([0-9a-f]{2})/(\1\2[0-9a-f]{60}(?:\.[0-9a-f]{8})?)")
 _FEW_OBJECTS = 1000
 _PARALLEL_LISTINGS = 16
@@ -342,7 +345,7 @@ def _check_deadline(since: Callable[[], float]) -> None:
 
 
 def _clean(run: CollectionRun) -> None:
-    """Remove lapsed leases, lists that are not in force any more, and abandoned writes."""
+    """Remove lapsed leases, lists that are not in force any more, and what jobs and writes have abandoned."""
     writer, now = run.writer, run.store_time()
     for lease in list_leases(writer, now, run.clock.own.clock()):
         if lease.is_lapsed:
@@ -350,9 +353,19 @@ def _clean(run: CollectionRun) -> None:
     for info in writer.list_objects(CONDEMNED_PREFIX):
         if not is_in_force(info, now, is_finished=_is_finished(writer, info)):
             retry_unknown(lambda key=info.key: writer.delete(key), run.clock.pause)  # type: ignore[misc]
+    _remove_jobs(writer, now - ABANDONED_JOB, run.clock.pause)
     count, size_bytes = retry_unknown(lambda: writer.remove_abandoned(now - ABANDONED), run.clock.pause)
     run.found.add(Garbage(GarbageGroup(None, "abandoned"), "upload", count, size_bytes))
     run.found.count_deleted(count, size_bytes)
+
+
+def _remove_jobs(writer: Writer, before: datetime, pause: Pause) -> None:
+    """Remove the records of jobs that have not gone on. A store without times keeps them."""
+    listed = writer.list_objects(JOBS_PREFIX)
+    old = [info.key for info in listed if info.modified is not None and info.modified < before]
+    for start in range(0, len(old), _DELETED_AT_ONCE):
+        batch = old[start : start + _DELETED_AT_ONCE]
+        retry_unknown(lambda batch=batch: writer.delete_many(batch), pause)  # type: ignore[misc]
 
 
 def _is_finished(writer: Writer, info: ObjectInfo) -> bool:

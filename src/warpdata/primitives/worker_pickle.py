@@ -19,9 +19,9 @@ from typing import Any
 from warpdata.errors import BadInputError
 from warpdata.primitives.extras import require
 
-__all__ = ["PortableFunction", "check_sendable", "without_missing_script"]
+__all__ = ["PortableFunction", "check_sendable", "decode_function", "encode_function", "without_missing_script"]
 
-_HINT = "Use a transform that is a function of a module, or num_workers=0."
+_HINT = "Use functions of a module that the workers can import."
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 
@@ -35,7 +35,7 @@ class PortableFunction:
         return self._function(*args, **keywords)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (_encode(self._function),)
+        return pickle.loads, (encode_function(self._function),)
 
 
 def check_sendable(batch: Mapping[str, Any]) -> None:
@@ -67,18 +67,24 @@ def without_missing_script() -> Iterator[None]:
         main.__file__ = name
 
 
-def _encode(function: Callable[..., Any]) -> bytes:
+def encode_function(function: Any) -> bytes:
+    """Return a function, or an object that holds functions, as bytes for another process of this program."""
     out = io.BytesIO()
     try:
         _ByReference(out).dump(function)
         return out.getvalue()
     except Exception:  # noqa: BLE001 - objects raise anything when they cannot be pickled
-        by_value = require("cloudpickle", purpose="a transform that workers cannot import", extra="torch")
+        by_value = require("cloudpickle", purpose="a function that workers cannot import", extra="torch")
     try:
         encoded: bytes = by_value.dumps(function)
         return encoded
     except Exception as error:
-        raise BadInputError(f"the stream cannot be sent to worker processes: {error}", hint=_HINT) from error
+        raise BadInputError(f"the function cannot be sent to worker processes: {error}", hint=_HINT) from error
+
+
+def decode_function(data: bytes) -> Any:
+    """Return what `encode_function` was given. The bytes come from a process of this program, never from a store."""
+    return pickle.loads(data)  # noqa: S301 - from this program
 
 
 class _ByReference(pickle.Pickler):
