@@ -49,6 +49,7 @@ SCENARIOS = (
     "service.requests",
     "search.scalar",
     "search.vectors",
+    "labels.coco",
     "search.remote",
     "cluster.ray_data",
     "cluster.jobs",
@@ -209,6 +210,8 @@ PROMISES = (
         "Listing 100,000 keys in pages, in seconds.",
         _absolute(2, "s"),
     ),
+    Promise("coco-import", "labels.coco", "Importing boxes of COCO.", Target("≥", 1.0), "pycocotools"),
+    Promise("coco-export", "labels.coco", "Exporting them.", Target("≤", 30, "s", is_absolute=True)),
     Promise("append-time", "living.appends", "Appending rows one by one.", Target("≥", 0.67), "LanceDB"),
     Promise(
         "append-files",
@@ -459,6 +462,7 @@ REASONS: Mapping[str, str] = {
     "search.remote": "With 200,000 vectors, blocks of codes are larger than lists, and a filter that keeps 200 rows "
     "compares all of them: each is in a block of its own, and more requests than may be in flight take turns.",
     "streams.shuffle_quality": "Lance takes a request per row and shuffles fully.",
+    "labels.coco": "pycocotools keeps dictionaries as they were parsed; warpdata checks each object and commits rows.",
     "living.appends": "A commit of warpdata is on the disk when it is acknowledged: the rows, the manifest and the "
     "commit are synced at the same time, then the head. LanceDB leaves this to the operating system. The rest is "
     "Python: each append opens the newest version, checks its rows, writes a file, and reads back what it encodes.",
