@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DEMO_STAMP := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 OLDEST := .venv-oldest
+LABELS := .venv-labels
 RAY := .venv-ray
 PIP_INSTALL := -m pip --disable-pip-version-check install --no-compile --progress-bar off
 # One line for each package instead of pip's several; pip prints errors on stderr.
@@ -13,7 +14,7 @@ SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing col
 
 WEB_STAMP := web/node_modules/.installed
 
-.PHONY: demo test test-oldest test-ray test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
+.PHONY: demo test test-oldest test-labels test-ray test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
@@ -25,6 +26,10 @@ test: check
 # The tests with the oldest versions that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not soak and not browser"
+
+# Exports of labels, read by the libraries of others. They need older libraries, so they have an environment of their own.
+test-labels: $(STAMP) $(LABELS)/.installed
+	$(BIN)/python -m pytest tests/formats/labels
 
 # The tests of the engine "ray", of Ray Data and of the loaders of other libraries, in an environment of their own.
 test-ray: $(RAY)/.installed
@@ -94,7 +99,7 @@ wshard-js:
 	cd packages/wshard-js && npm install --no-package-lock --no-audit --no-fund && npm run build && npm test
 
 clean:
-	rm -rf web/node_modules src/warpdata/server/page $(VENV) $(OLDEST) $(RAY) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf web/node_modules src/warpdata/server/page .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@echo "creating $(VENV)"
@@ -113,6 +118,13 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing warpdata and all libraries of the tests into $(VENV), once: about 2 GB"
 	@set -o pipefail; $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --editable '.[dev,demo]' | $(SHOW_PACKAGES)
 	@touch $(DEMO_STAMP) $@
+
+# The CPU build of torch first, so that ultralytics takes no other.
+$(LABELS)/.installed: tests/formats/labels/independent/requirements.txt
+	@test -x $(LABELS)/bin/python || $(PYTHON) -m venv $(LABELS)
+	@echo "installing other readers of labels into $(LABELS), once: about 2 GB"
+	@set -o pipefail; $(LABELS)/bin/python $(PIP_INSTALL) --requirement $< | $(SHOW_PACKAGES)
+	@touch $@
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)

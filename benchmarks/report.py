@@ -25,6 +25,7 @@ _GROUPS = {
     "cloud": "Slow networks",
     "living": "Datasets that change",
     "cluster": "Clusters",
+    "search": "Search",
 }
 _INTRODUCTION = """\
 # Results

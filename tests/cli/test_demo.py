@@ -47,8 +47,10 @@ def test_next_steps_run_as_printed(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
     options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
     shown = subprocess.run([*PROGRAM, "demo"], timeout=60, check=True, **options).stdout
-    lines = [line.strip() for line in shown.split("Next steps:\n")[1].splitlines()]
+    steps, _, last = shown.split("Next steps:\n")[1].partition("\n\n")
+    lines = [line.strip() for line in steps.splitlines()]
     assert len(lines) >= 5
+    assert last.rstrip().endswith("serve --no-sign-in")
     for line in lines:
         done = subprocess.run(["/bin/bash", "-c", line], timeout=60, check=False, **options)
         assert done.returncode == 0, (line, done.stderr)

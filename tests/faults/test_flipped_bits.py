@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from warpdata.primitives.hashing import blob_key
 from warpdata.repository.catalog import Catalog, is_valid, key_policy, parse_address
 from warpdata.session import Session
 from warpdata.settings import load_settings
-from warpdata.storage import MetadataCache, Writer, open_store
+from warpdata.storage import GetResult, MetadataCache, Reader, ReaderWrapper, Writer, open_store
 
 
 def flip(store: Writer, key: str, position: int) -> None:
@@ -166,6 +167,43 @@ def test_damaged_pages_are_not_believed(store: Writer) -> None:
     flip(store, blob_key(page.hash), 50)
     with pytest.raises(CorruptError):
         open_dataset(link(store), parse_address("a/b")).table("main").to_arrow()
+
+
+def test_a_damaged_reply_is_not_cached_beside_a_valid_tag(store: Writer, tmp_path: Path) -> None:
+    """The tag would confirm it for ever."""
+    open_dataset(link(store), parse_address("a/b")).snapshot("v1")
+    plain = Catalog(store)
+    for number, key in enumerate(keys(store, "datasets/")):
+        damaging = DamagedReply(store, key)
+        cached = Catalog(MetadataCache(damaging, tmp_path / f"cache-{number}", key_policy, is_valid))
+        for address in map(parse_address, ("a/b", "a/b@v1", "a/b@main~1")):
+            damaging.key = key
+            with suppress(CorruptError):
+                cached.open(address)
+            damaging.key = ""
+            assert cached.open(address) == plain.open(address), key
+
+
+class DamagedReply(ReaderWrapper):
+    """Flips a bit in each reply for one key. The tag is right."""
+
+    def __init__(self, reader: Reader, key: str) -> None:
+        super().__init__(reader)
+        self.key = key
+
+    def read(self, key: str) -> GetResult:
+        reply = self._reader.read(key)
+        return self._damaged(reply) if key == self.key else reply
+
+    def read_if_changed(self, key: str, etag: str) -> GetResult | None:
+        reply = self._reader.read_if_changed(key, etag)
+        return self._damaged(reply) if reply is not None and key == self.key else reply
+
+    @staticmethod
+    def _damaged(reply: GetResult) -> GetResult:
+        data = bytearray(reply.data)
+        data[len(data) // 2] ^= 1
+        return GetResult(bytes(data), reply.etag)
 
 
 def test_a_damaged_cached_pointer_is_fetched_again(tmp_path: Path) -> None:

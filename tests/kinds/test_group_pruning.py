@@ -151,6 +151,7 @@ def test_values_of_other_types_are_not_looked_up() -> None:
     assert encode_value(300, pa.int8(), 1) == [struct.pack("<i", 300)]
     assert encode_value(-1, pa.uint32(), 1) == []
     assert encode_value(2**40, pa.int32(), 1) == []
+    assert encode_value(1e300, pa.float32(), 4) == []
     assert encode_value(0.0, pa.float64(), 5) == [struct.pack("<d", 0.0), struct.pack("<d", -0.0)]
     assert encode_value("é", pa.string(), 6) == ["é".encode()]
     assert encode_value("x", pa.binary(), 6) is None

@@ -74,6 +74,11 @@ class Site:
         answer = httpx2.get(f"{self.url}/api/v1{path}", headers={"Authorization": f"Bearer {self.tokens[user]}"})
         return answer.raise_for_status().json()
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Send a document as the administrator."""
+        headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
+        return httpx2.post(f"{self.url}/api/v1{path}", headers=headers, json=body).raise_for_status().json()
+
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -218,7 +223,7 @@ class Watch:
     def over(self, context: Any, origin: str) -> Any:
         """Return a new tab of which every complaint is kept."""
         page = context.new_page()
-        page.on("console", lambda one: one.type == "error" and self.complaints.append(f"console: {one.text}"))
+        page.on("console", self._check_message)
         page.on("pageerror", lambda one: self.complaints.append(f"error: {one}"))
         page.on("request", lambda one: self._check_origin(one.url, origin))
         page.add_init_script(
@@ -226,6 +231,10 @@ class Watch:
             " one => console.error('CSP', one.violatedDirective, one.blockedURI))"
         )
         return page
+
+    def _check_message(self, message: Any) -> None:
+        if message.type == "error":
+            self.complaints.append(f"console: {message.text}")
 
     def _check_origin(self, url: str, origin: str) -> None:
         if not url.startswith((origin + "/", "blob:", "data:")):

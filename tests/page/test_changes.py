@@ -117,7 +117,8 @@ def test_a_purge_says_what_it_breaks_refuses_a_stale_decision_and_gives_a_receip
     assert "nothing remains" in receipt.inner_text()
     page.get_by_test_id("version-v1").get_by_text("repaired").wait_for()
     page.get_by_role("link", name="Runs").click()
-    page.get_by_text("reproducible as training-job-41-r1").wait_for()
+    successor = collection.state("training-job-41").repaired_by
+    page.get_by_text(f"reproducible as {successor}").first.wait_for()
 
 
 def test_two_users_never_see_each_other(open_page: OpenPage, site: Site, watch: Watch) -> None:

@@ -26,6 +26,7 @@ PAGES = {
     "jobs": "/jobs",
     "members": "/admin",
     "tokens": "/admin/tokens",
+    "s3-keys": "/admin/s3-keys",
     "storage": "/admin/storage",
     "audit": "/admin/audit",
 }

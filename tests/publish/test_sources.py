@@ -119,14 +119,17 @@ def test_how_rows_are_batched_does_not_change_the_bytes(
 
 
 def test_written_files_have_what_partial_reads_need(tmp_path: Path) -> None:
-    table = pa.table({"n": np.arange(300_000), "x": np.random.default_rng(0).random(300_000)})
+    words = [f"a text of several words, number {number}" for number in range(300_000)]
+    table = pa.table({"x": np.random.default_rng(0).random(300_000), "n": np.arange(300_000), "t": words})
     (path,) = write_parquet(table.to_batches(), table.schema, tmp_path, "t", WriteOptions(row_group_bytes=1 << 20))
     metadata = pq.read_metadata(path)
     assert metadata.num_row_groups > 2
     chunk = metadata.row_group(0).column(0)
     assert chunk.statistics.has_min_max
     assert chunk.has_offset_index
-    assert chunk.compression == "ZSTD"
+    assert chunk.compression == "UNCOMPRESSED", "random numbers"
+    assert "DELTA_BINARY_PACKED" in metadata.row_group(0).column(1).encodings
+    assert metadata.row_group(0).column(2).compression == "ZSTD"
     assert describe_parquet(path).row_count == 300_000
     data = bytearray(path.read_bytes())
     data[chunk.data_page_offset + 500] ^= 1

@@ -96,6 +96,8 @@ def test_vectors_of_a_model_become_a_column(model: Any) -> None:
     dataset = wd.dataset("a/c", store=STORE).embed("main", "emb", model=model, column="text", batch_size=2)
     assert dataset.table().to_arrow()["emb"].to_pylist() == [[6, 3], None, [3, 0]]
     assert dataset.search(near=("emb", [2, 0])).ids == [2, 0]
+    indexed = dataset.embed("main", "again", model=model, column="text", index="lsh")
+    assert [(each.column, each.kind, each.covered_rows) for each in indexed.indexes()] == [("again", "lsh", 3)]
 
 
 @pytest.mark.parametrize(

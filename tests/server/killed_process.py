@@ -7,12 +7,15 @@ STRIDE` kills at every `STRIDE`-th step, and prints how often.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import json
 import os
 import shutil
 import signal
 import sys
+import tarfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -161,10 +164,64 @@ def finish_upload(service: Service, root: Path) -> None:
     assert not [path for path in (root / "store").rglob("service/uploads/*/*") if path.is_file()]
 
 
+ARCHIVED = {f"many/{name}.png": DOG + name.encode() for name in "abc"}
+LARGE = b"large" * 100
+PART = 200
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w") as out:
+        for path, data in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            out.addfile(member, io.BytesIO(data))
+    return body.getvalue()
+
+
+def send_parts(service: Service, root: Path) -> None:
+    """Send an archive and a file in parts, and commit them with labels. Goes on from what the service has."""
+    ana, noted = client(service), root / "offset"
+    base = f"{API}/uploads/{ana.post(f'{API}/uploads', json={'key': 'parts'}).json()['id']}"
+    upload = ana.get(base).json()
+    if upload["version"] is None:
+        ana.post(f"{base}/archive", content=tar_of(ARCHIVED)).raise_for_status()
+        names = {"filename": "large.bin", "sha256": hashlib.sha256(LARGE).hexdigest()}
+        pairs = ",".join(f"{name} {base64.b64encode(value.encode()).decode()}" for name, value in names.items())
+        begun = ana.post(f"{base}/partial", headers={"Upload-Length": str(len(LARGE)), "Upload-Metadata": pairs})
+        url, offset = begun.headers["location"], int(begun.headers["upload-offset"])
+        if not any(one["path"] == "large.bin" for one in upload["files"]):
+            assert offset >= (int(noted.read_text()) if noted.exists() else 0), "acknowledged bytes were lost"
+        kind = {"Content-Type": "application/offset+octet-stream"}
+        while offset < len(LARGE):
+            headers = {**kind, "Upload-Offset": str(offset)}
+            answer = ana.patch(url, content=LARGE[offset : offset + PART], headers=headers)
+            assert answer.status_code == 204, answer.text
+            offset = int(answer.headers["upload-offset"])
+            noted.write_text(str(offset))
+    said = {"path": "many/a.png", "split": "val", "annotations": [{"type": "label", "class_name": "dog"}]}
+    answer = ana.post(f"{base}/commit", json={"message": "parts", "images": [said], "remove": ["cat.png"]})
+    assert answer.status_code == 200, answer.text
+
+
+def finish_parts(service: Service, root: Path) -> None:
+    send_parts(service, root)
+    collection = wd.collection("a/pets", store=str(root / "store"))
+    for path, data in {**ARCHIVED, "large.bin": LARGE}.items():
+        assert collection.read(path) == data
+    assert collection.annotations("many/a.png") == [wd.Label("dog")]
+    assert "cat.png" not in collection.head.artifact("images")
+    messages = [entry.message for entry in collection.head.history()]
+    assert messages.count("parts") == 1, messages
+    send_parts(service, root)
+    assert not [path for path in (root / "store").rglob("service/uploads/*/*") if path.is_file()]
+
+
 SCENES: dict[str, tuple[Callable[[Path], None], Act, Act]] = {
     "purge": (prepare, start_purge, finish_purge),
     "repair": (prepare_repair, start_repair, finish_repair),
     "upload": (prepare, send, finish_upload),
+    "parts": (prepare, send_parts, finish_parts),
 }
 
 

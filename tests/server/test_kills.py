@@ -22,13 +22,13 @@ def kill(scene: str, tmp_path: Path, stride: int) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize(("scene", "stride"), [("purge", 29), ("repair", 17), ("upload", 23)])
+@pytest.mark.parametrize(("scene", "stride"), [("purge", 41), ("repair", 25), ("upload", 31), ("parts", 11)])
 def test_kill_at_some_steps(scene: str, stride: int, tmp_path: Path) -> None:
     assert kill(scene, tmp_path, stride) > 1
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("scene", ["purge", "repair", "upload"])
+@pytest.mark.parametrize("scene", ["purge", "repair", "upload", "parts"])
 def test_kill_at_every_step(scene: str, tmp_path: Path) -> None:
     assert kill(scene, tmp_path, 1) > 20

@@ -72,7 +72,7 @@ def test_serve_sign_in_and_look(tmp_path: Path) -> None:
         assert get(f"{url}/healthz")[0] == get(f"{url}/readyz")[0] == 200
         _, page, headers = get(url + "/")
         assert b"/api/v1" in page
-        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert headers["content-security-policy"].startswith("default-src 'none'")
         assert get(f"{url}/api/v1/datasets")[0] == 401
         status, _, headers = get(printed["sign_in_url"])
         assert status == 303

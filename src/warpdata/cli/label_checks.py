@@ -35,7 +35,7 @@ _KEEP_HOST = "In the proxy, keep path and Host: `proxy_pass` without a path, and
 
 @dataclass(frozen=True, slots=True)
 class LabelConnection:
-    """What is to be connected: an endpoint, a key, a bucket with a prefix, and perhaps a Label Studio."""
+    """The parts of a connection: an endpoint, a key, a bucket with a prefix, and perhaps a Label Studio."""
 
     endpoint: str
     access_key: str
@@ -141,7 +141,7 @@ def _check_address(link: LabelConnection) -> Finding:
     host = urlsplit(link.endpoint).hostname or ""
     if _is_private(host):
         step = f"Start Label Studio with {_PRIVATE}, or pass --label-studio URL to ask it."
-        return Finding("address", "note", f"{host} is private, and tools refuse such endpoints unless told", step)
+        return Finding("address", "note", f"{host} is private, and tools refuse such endpoints by default", step)
     return Finding("address", "ok", f"{host} is not known as private")
 
 
@@ -231,7 +231,7 @@ class LabelStudioApi:
 
 
 class _Listener:
-    """Waits for one request to a path that nobody can guess."""
+    """Waits for one request to a random path."""
 
     def __init__(self, host: str) -> None:
         path, arrived = f"/{uuid.uuid4().hex}", threading.Event()

@@ -99,16 +99,18 @@ def _entry(command: click.Command, ctx: click.Context) -> Iterator[str]:
         yield from _command(command, ctx, "##", common=_Common((), {}))
         return
     assert isinstance(command, WarpGroup), command
-    yield f"## warp {command.name}\n"
+    yield f"## {ctx.command_path}\n"
     yield from _prose(inspect.cleandoc(command.help or ""))
     below = [(each, click.Context(each, info_name=name, parent=ctx)) for name, each in command.commands.items()]
     commands = [(each, its_ctx) for each, its_ctx in below if isinstance(each, WarpCommand)]
-    assert len(commands) == len(below), command
     common = _common(commands)
     yield from _table("All commands take", common.options)
     yield from _json_keys(common.json_keys)
     for each, its_ctx in commands:
         yield from _command(each, its_ctx, "###", common)
+    for nested, its_ctx in below:
+        if isinstance(nested, WarpGroup):
+            yield from _entry(nested, its_ctx)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
 from warpdata.collections.label_import import LabelImport
 from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
+from warpdata.collections.label_tasks import TaskChanges, task_changes
 from warpdata.collections.object_diff import ImageChange, ObjectChange, ObjectDiff, diff_objects
 from warpdata.collections.object_merge import ObjectConflict, ObjectMerge, match_objects, merge_objects
 from warpdata.collections.platform_format import read_annotations
@@ -84,6 +85,7 @@ __all__ = [
     "RepairReport",
     "ReturnedLabel",
     "StoredFile",
+    "TaskChanges",
     "TrainingJob",
     "UploadReceipt",
     "VersionState",
@@ -100,4 +102,5 @@ __all__ = [
     "parse_annotation",
     "parse_returned",
     "read_annotations",
+    "task_changes",
 ]

@@ -236,13 +236,13 @@ class Changes:
             edit.append(ANNOTATIONS, pa.Table.from_pylist(pending.annotations, annotation_schema()))
 
     def _annotate(self, path: str, annotations: Iterable[Annotation], author: str | None = None) -> None:
+        by = {"author": author or self._author, "time": self._session.timestamp()}
         for annotation in annotations:
             if getattr(annotation, "kind", None) not in KINDS:
                 raise BadInputError(
                     f"{annotation!r} is not an annotation", hint="Use wd.Box, Polygon, Mask, Keypoints or Label."
                 )
             about = {"image": path, "id": self._session.new_id()}
-            by = {"author": author or self._author, "time": self._session.timestamp()}
             self._pending.annotations.append({**about, **geometry_columns(annotation), **by})
 
     def _check_exists(self, paths: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.integrity import IntegrityReport, check_versions
 from warpdata.collections.label_export import LabelExport, LabelExportRequest, export_labels
 from warpdata.collections.label_import import LabelImport, LabelImportRequest, import_labels
+from warpdata.collections.label_quality import LabelQuality, QualityOptions, check_quality
 from warpdata.collections.platform_format import annotations_document, meta_document, snapshot_document
 from warpdata.collections.purge import (
     ErasureReceipt,
@@ -174,6 +175,20 @@ class Collection:
         and the report lists all that the format does not hold.
         """
         return export_labels(self.dataset(ref), directory, LabelExportRequest(format, task, filter, images), progress)
+
+    def quality(
+        self,
+        ref: str = HEAD,
+        *,
+        options: QualityOptions | None = None,
+        filter: str | None = None,  # noqa: A002 - as in Dataset.stream
+        progress: Progress = silent,
+    ) -> LabelQuality:
+        """Check the labels of HEAD or a version: tiny, outside, overlapping and duplicate objects, leakage, balance.
+
+        A `filter` selects images. With `near_bits` in the options, images are read and compared by content.
+        """
+        return check_quality(self.dataset(ref), options or QualityOptions(), filter, progress)
 
     def remove(self, paths: str | Sequence[str], *, author: str | None = None) -> str:
         """Remove files from HEAD, with their annotations, and return the new version. Versions keep the files."""

@@ -177,7 +177,7 @@ class _Import:
     ) -> None:
         if size is not None and image.size not in (None, size):
             self._account.change("image sizes", "the file has another size than the labels say", image.path)
-        is_new = bool(_keys(image.annotations) - _keys(present))
+        is_new = bool(_keys(image.annotations) - _keys(present) if present else image.annotations)
         if is_new and present and self._request.existing == "keep" and image.path not in self._seen:
             facts = measure(image)
             for fact in facts.keys() - {"images", "splits", "tags"}:

@@ -149,8 +149,9 @@ def _bounds(found: Mapping[str, Any]) -> tuple[float, float, float, float]:
             x, y, width, height = found["bbox"]
             return x, y, x + width, y + height
         case "mask":
-            return _mask_bounds(*found["segmentation"]["size"], found["segmentation"]["counts"])
-        case "polygon":
+            height, width = found["segmentation"]["size"]
+            return _mask_bounds(height, width, found["segmentation"]["counts"])
+        case "polygon" | "polyline":
             points = [value for ring in found["segmentation"] for value in ring]
             xs, ys = points[::2], points[1::2]
         case _:

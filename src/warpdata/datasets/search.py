@@ -118,21 +118,24 @@ class DatasetSearch:
         model: Any,
         column: str,
         batch_size: int = 64,
+        index: str | None = None,
         branch: str | None = None,
         resume: str | None = None,
     ) -> Dataset:
         """Add a column with a vector for each cell of a column, and open the new version.
 
         `model` is a function from a list of values to an array with a vector for each, or an object with a method
-        `encode` that is one. References arrive as objects: `image.as_pil()`. Null cells have no vector. With `resume`,
-        a name of your choice, an interrupted call goes on where it was.
+        `encode` that is one. References arrive as objects: `image.as_pil()`. Null cells have no vector. `index` is the
+        kind of an index to build on the new column, by cosine: "ivf", "imi" or "lsh". With `resume`, a name of your
+        choice, an interrupted call goes on where it was.
         """
         from warpdata.search import embed_batches
 
         place = self.table(table).name
         with self.edit(f"embed {column}", branch=branch) as edit:
             edit.add_column(place, name, embed_batches(model), columns=[column], batch_size=batch_size, resume=resume)
-        return self._at_branch(self._target_branch(branch))
+        opened = self._at_branch(self._target_branch(branch))
+        return opened if index is None else opened.create_index(place, name, index, branch=branch)
 
 
 def _parse_near(table: Table, near: Any, metric: str, model: Any) -> NearClause | ImageClause:

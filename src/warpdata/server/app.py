@@ -112,7 +112,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.is_ending = True
     stop_workers(workers)
-    service.thumbnails.close()
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
+from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import sha256_hex
 
 __all__ = ["PageFile", "PageFiles"]

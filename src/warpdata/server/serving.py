@@ -66,7 +66,11 @@ def open_service(session: Session, database_url: str, options: ServiceOptions | 
     database = open_database(database_url)
     try:
         mark_store(session.writer, session.pause)
-        yield Service(session, database, options or ServiceOptions())
+        service = Service(session, database, options or ServiceOptions())
+        try:
+            yield service
+        finally:
+            service.thumbnails.close()
     finally:
         database.close()
 

@@ -1,4 +1,4 @@
-"""Thumbnails: small pictures of stored images, made in processes of their own and kept in memory.
+"""Thumbnails: stored images made small, made in processes of their own and kept in memory.
 
 An image is hostile until it is decoded, so a decoder has little memory and time, and the service ends one that takes
 more. `python -m warpdata.server.thumbnails` is a decoder, with requests on stdin. Thumbnails have the hash of their

@@ -36,8 +36,8 @@ class KeyPolicy(Enum):
 class MetadataCache(ReaderWrapper):
     """Implements `Reader`. `policy` says which keys are cached; large objects never are.
 
-    An object that is cached for ever must pass `is_valid`: a corrupt reply would otherwise outlive its repair in
-    the store.
+    An object is cached only if it passes `is_valid`. A corrupt reply would otherwise outlive its repair in the store,
+    or be confirmed by its tag for ever.
     """
 
     def __init__(
@@ -62,12 +62,11 @@ class MetadataCache(ReaderWrapper):
                 return known
             if known.etag is not None:
                 changed = self._reader.read_if_changed(key, known.etag)
-                if changed is None:
-                    return known
-                self._files.save(key, changed)
-                return changed
-        fetched = self._reader.read(key)
-        if policy is not KeyPolicy.FOREVER or self._is_valid(key, fetched.data):
+                return known if changed is None else self._save(key, changed)
+        return self._save(key, self._reader.read(key))
+
+    def _save(self, key: str, fetched: GetResult) -> GetResult:
+        if self._is_valid(key, fetched.data):
             self._files.save(key, fetched)
         return fetched
 

@@ -43,9 +43,21 @@ def key(one: Annotation) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("name", "task"), CASES, ids=str)
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(labeled_images())
 def test_what_is_written_is_read_or_listed(name: str, task: str | None, images: list[LabeledImage]) -> None:
+    check_round_trip(name, task, images)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "task"), CASES, ids=str)
+@settings(max_examples=1500, deadline=None)
+@given(labeled_images(max_annotations=6))
+def test_many_random_sets(name: str, task: str | None, images: list[LabeledImage]) -> None:
+    check_round_trip(name, task, images)
+
+
+def check_round_trip(name: str, task: str | None, images: list[LabeledImage]) -> None:
     options = LabelOptions(task=task)
     held = Held(name)
     files = written(list(label_format(name).write(LabelSet.of(images), held, options)), images)
@@ -74,7 +86,7 @@ def about(image: LabeledImage) -> tuple[Any, ...]:
 
 
 @given(labeled_images())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_some_formats_lose_nothing(images: list[LabeledImage]) -> None:
     for name in sorted(LOSSLESS):
         account = Conservation(name, "export")

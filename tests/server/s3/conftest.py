@@ -36,7 +36,9 @@ class Keys:
 
     def find(self, access_key: str, ip: str) -> KnownKey | None:
         grant = self.grants.get(access_key)
-        return grant and KnownKey(access_key, SECRET, grant, "ana", ip, lambda _right, _dataset: True)
+        if grant is None:
+            return None
+        return KnownKey(access_key, SECRET, grant, "ana", ip, lambda _right, _dataset: True)
 
 
 class _Server(uvicorn.Server):

@@ -54,7 +54,7 @@ def test_directories_are_datasets_refs_and_artifacts(client: Any) -> None:
     assert list_all(client, Delimiter="/") == ([], ["datasets/", "packed/", "pets/"])
     assert list_all(client, Prefix="pets/", Delimiter="/") == ([], ["pets/HEAD/", "pets/main/", "pets/v1/"])
     keys, prefixes = list_all(client, Prefix="pets/v1/", Delimiter="/")
-    assert prefixes == ["pets/v1/images/", "pets/v1/tables/"]
+    assert prefixes == [f"pets/v1/{name}/" for name in ("images", "tables", "tasks", "yolo")]
     assert {"pets/v1/annotations.json", "pets/v1/manifest.jsonl", "pets/v1/meta.json"} <= set(keys)
     assert list_all(client, Prefix="pets/v1/im", Delimiter="/") == ([], ["pets/v1/images/"])
     assert list_all(client, Prefix="pets/v1/images/", Delimiter="/")[1] == ["pets/v1/images/cats/"]

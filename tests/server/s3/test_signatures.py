@@ -25,7 +25,7 @@ from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.sigv4 import Credential, S3Request, parse_credential, verify
 
 KEY = "WDTEST00000000000000"
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 NAMES = st.text(string.ascii_letters + string.digits + "-._~ü+ %", min_size=1, max_size=10)
 HEADER = st.text(string.ascii_letters + string.digits + " -._/+=", min_size=1, max_size=20)
 REGIONS = st.sampled_from(["us-east-1", "eu-central-1", "auto"])

@@ -180,7 +180,7 @@ def test_boto3_sends_chunks_with_a_trailer_over_https(
         region_name="us-east-1",
         config=Config(retries={"total_max_attempts": 1}),
     )
-    sent: list[dict[str, str]] = []
+    sent: list[dict[str, Any]] = []
     client.meta.events.register("before-send.s3.PutObject", lambda request, **_: sent.append(dict(request.headers)))
     body = bytes(range(256)) * 1000
     try:

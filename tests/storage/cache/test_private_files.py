@@ -12,7 +12,7 @@ import pytest
 from tests.storage.cache.scenes import Clock, Scene, noise, run_python, source_of, write_entry
 from warpdata.errors import AccessDeniedError, NotCachedError
 from warpdata.limits import KIB, MIB
-from warpdata.primitives.hashing import Blob, blob_key
+from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.catalog import is_valid, key_policy
 from warpdata.storage import ByteRange, MetadataCache, MetadataCacheFiles
 from warpdata.storage.cache import BlobCache, CachedReader, FetchPolicy, Filled, OfflineReader
@@ -22,6 +22,8 @@ SIZE = 300 * KIB
 OTHER_UID = 65534
 SECRET = b"a file of the victim"
 
+RECORD = b'{"checksum":"%s"}' % sha256_hex(b"{}").encode()
+"""The smallest record that the metadata cache keeps."""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
 
 
@@ -31,7 +33,7 @@ def read_and_fill(scene: Scene) -> Blob:
     reader = scene.reader(FetchPolicy.EAGER)
     assert reader.read_range(blob_key(blob.hash), ByteRange(5, 9)) == data[5:9]
     reader.fill(blob)
-    scene.store.create("datasets/a/b/latest.json", b"hint")
+    scene.store.create("datasets/a/b/latest.json", RECORD)
     MetadataCache(scene.store, scene.cache.directory / "metadata", key_policy, is_valid).read(
         "datasets/a/b/latest.json"
     )
@@ -107,9 +109,9 @@ def test_a_planted_directory_is_refused(scene: Scene, tmp_path: Path, planted: s
     reader = scene.reader(FetchPolicy.EAGER)
     assert reader.read_range(blob_key(blob.hash), ByteRange(5, 9)) == data[5:9]
     if planted == "metadata":
-        scene.store.create("datasets/a/b/latest.json", b"hint")
+        scene.store.create("datasets/a/b/latest.json", RECORD)
         small = MetadataCache(scene.store, scene.cache.directory / "metadata", key_policy, is_valid)
-        assert small.read("datasets/a/b/latest.json").data == b"hint"
+        assert small.read("datasets/a/b/latest.json").data == RECORD
     else:
         with pytest.raises(AccessDeniedError) as caught:
             reader.fill(blob)

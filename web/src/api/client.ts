@@ -33,7 +33,17 @@ export class ApiError extends Error {
   }
 }
 
-export const api = createClient<paths>({ baseUrl: '', headers: { 'X-Warp-Request': '1' } })
+export const api = createClient<paths>({
+  baseUrl: '',
+  headers: { 'X-Warp-Request': '1' },
+  // The path of a file keeps its slashes, which some proxies refuse in their escaped form.
+  pathSerializer: (path, values) => path.replace(/\{(\w+)\}/g, (_, name: string) => encodePath(String(values[name]))),
+})
+
+/** Return a path with all but its slashes escaped. */
+export function encodePath(path: string): string {
+  return path.split('/').map(encodeURIComponent).join('/')
+}
 
 interface Answer<T> {
   data?: T

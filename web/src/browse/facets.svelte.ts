@@ -1,8 +1,9 @@
 // Counts of values for the facets: of all rows once, and of the rows that the filter keeps. A few columns at a time, so
 // that images do not wait for them.
 
-import { api, done, isAbort, type Column, type ColumnStatistics, type TableSchema } from '../api/client'
+import { api, done, isAbort, problemOf, type Column, type ColumnStatistics, type TableSchema } from '../api/client'
 import type { DatasetState } from '../state/dataset.svelte'
+import { notices } from '../state/session.svelte'
 
 const AT_A_TIME = 2
 const HIDDEN = ['path', 'hash', 'id', 'image', 'time']
@@ -68,7 +69,7 @@ export class FacetCounts {
     try {
       await Promise.all(Array.from({ length: AT_A_TIME }, work))
     } catch (error) {
-      if (!isAbort(error)) console.warn('counts of a facet could not be read', error)
+      if (!isAbort(error)) notices.show(`Facets: ${problemOf(error).detail}`, { isError: true })
     }
   }
 }

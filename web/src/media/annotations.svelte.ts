@@ -1,7 +1,8 @@
 // Annotations of the images in view: asked for together, and few are kept.
 
-import { api, done, isAbort } from '../api/client'
+import { api, done, isAbort, problemOf } from '../api/client'
 import type { DatasetState } from '../state/dataset.svelte'
+import { notices } from '../state/session.svelte'
 
 const MOST_IMAGES = 50
 const KEPT = 1500
@@ -55,7 +56,7 @@ export class Annotations {
       }
       this.tick += 1
     } catch (error) {
-      if (!isAbort(error)) console.warn('annotations could not be read', error)
+      if (!isAbort(error)) notices.show(`Annotations: ${problemOf(error).detail}`, { isError: true })
     } finally {
       paths.forEach((path) => this.#asked.delete(path))
     }

@@ -1,6 +1,6 @@
 // One version of a dataset, as all its pages share it: what the manifest says, its columns and its names.
 
-import { api, done, type Column, type CollectionVersion, type Ref, type TableSchema, type Version } from '../api/client'
+import { api, done, encodePath, type Column, type CollectionVersion, type Ref, type TableSchema, type Version } from '../api/client'
 import { Load } from './load.svelte'
 
 interface Opened {
@@ -99,10 +99,6 @@ export class DatasetState {
   file(column: Column, path: string): string {
     return `/api/v1/datasets/${this.id}/images/${encodePath(path)}?ref=${this.digest}&artifact=${encodeURIComponent(column.artifact ?? '')}`
   }
-}
-
-export function encodePath(path: string): string {
-  return path.split('/').map(encodeURIComponent).join('/')
 }
 
 export function imageColumn(table: TableSchema): Column | undefined {

@@ -27,6 +27,7 @@ class Notices {
   #next = 0
 
   show(text: string, { isError = false } = {}): void {
+    if (this.list.some((notice) => notice.text === text)) return
     const notice = { id: this.#next++, text, isError }
     this.list.push(notice)
     setTimeout(() => this.dismiss(notice.id), isError ? 10_000 : 4_000)

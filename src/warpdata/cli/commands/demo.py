@@ -131,6 +131,9 @@ def _print_next_steps(cli: CliContext) -> None:
         f"{warp} ingest imagefolder --help",
     ):
         print_line(f"  {line}", style="cyan")
+    print_line()
+    print_line(f"In a browser, at http://127.0.0.1:8765/d/{_NAME}/browse:")
+    print_line(f"  {warp} serve{store} --no-sign-in", style="cyan")
 
 
 def _step(name: str, text: str, style: str = "") -> None:

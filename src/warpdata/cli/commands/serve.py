@@ -123,7 +123,7 @@ def _serve(
                 print_json({"url": running.url, "sign_in_url": running.sign_in_url, "store": store})
             else:
                 print_facts({"address": running.url, "sign in": running.sign_in_url, "store": store})
-                note("The link works once. Press Ctrl-C to stop.")
+                note(f"Open {'the link, which works once' if running.sign_in_url else running.url}. Ctrl-C stops.")
             sys.stdout.flush()
 
         end_without_hurry()

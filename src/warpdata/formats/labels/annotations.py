@@ -194,6 +194,7 @@ class Label(_Annotated):
 
 
 Annotation: TypeAlias = Box | Polygon | Polyline | Mask | Keypoints | Label
+_FLOATS = {float}
 KINDS: tuple[str, ...] = ("box", "polygon", "polyline", "mask", "keypoints", "label")
 
 
@@ -250,6 +251,8 @@ def _grouped(values: Sequence[float], size: int) -> list[tuple[float, ...]]:
 
 def _numbers(what: str, values: Iterable[Any]) -> tuple[float, ...]:
     listed = tuple(values)
+    if set(map(type, listed)) == _FLOATS and all(map(math.isfinite, listed)):
+        return listed  # as almost always
     if any(isinstance(value, bool | str | bytes) for value in listed):
         raise BadInputError(f"{what} has numbers, not {listed!r}")
     try:

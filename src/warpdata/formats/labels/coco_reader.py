@@ -27,6 +27,7 @@ _MEMBERS = frozenset(
     {"id", "image_id", "category_id", "bbox", "segmentation", "area", "iscrowd", "keypoints", "num_keypoints"}
     | {"attributes", "rotation"}
 )
+_PLAIN_MEMBERS = _MEMBERS - {"attributes", "rotation"}
 _ROOT = frozenset({"images", "annotations", "categories"})
 
 
@@ -143,10 +144,12 @@ def read_document(files: LabelFiles, name: str, account: Conservation) -> CocoDo
 
 def coco_annotation(one: Mapping[str, Any], class_name: str, place: str) -> Annotation:
     """Return the annotation of a COCO object. Everything that does not follow from its geometry is an attribute."""
-    attributes = dict(object_of(one.get("attributes") or {}, f"{place}.attributes"))
-    rotation = one.get("rotation", attributes.get("rotation"))
     try:
         made = _geometry(one, class_name, None)
+        if not one.keys() - _PLAIN_MEMBERS and not _underived(one, made):
+            return made  # as almost always
+        attributes = dict(object_of(one.get("attributes") or {}, f"{place}.attributes"))
+        rotation = one.get("rotation", attributes.get("rotation"))
         if isinstance(made, Box) and "rotation" not in one and type(rotation) in (int, float):
             del attributes["rotation"]  # as CVAT writes it; 0 is no rotation
             rotation = rotation or None

@@ -152,7 +152,7 @@ def _pixels(value: Decimal, side: int) -> Decimal:
     """
     exact = EXACT.divide(EXACT.multiply(value, Decimal(side)), _HUNDRED)
     if len(value.as_tuple().digits) <= _FLOAT_DIGITS:
-        short = exact.quantize(_SHORT_PIXELS, context=EXACT)
+        short = EXACT.add(exact.quantize(_SHORT_PIXELS, context=EXACT), Decimal(0))  # no negative zero
         return short if abs(exact - short) < _FLOAT_ERROR * side else exact
     return exact
 

@@ -59,13 +59,13 @@ def encode_value(value: Any, arrow_type: pa.DataType, physical_type: int) -> lis
 
     if isinstance(value, bool):
         return None
-    if isinstance(value, int) and pa.types.is_integer(arrow_type) and physical_type in (_INT32, _INT64):
-        try:
+    try:
+        if isinstance(value, int) and pa.types.is_integer(arrow_type) and physical_type in (_INT32, _INT64):
             return [value.to_bytes(4 * physical_type, "little", signed=pa.types.is_signed_integer(arrow_type))]
-        except OverflowError:
-            return []
-    if isinstance(value, int | float) and physical_type in (_FLOAT, _DOUBLE):
-        form = "<f" if physical_type == _FLOAT else "<d"
-        return [struct.pack(form, each) for each in ([value] if value else [0.0, -0.0])]
+        if isinstance(value, int | float) and physical_type in (_FLOAT, _DOUBLE):
+            form = "<f" if physical_type == _FLOAT else "<d"
+            return [struct.pack(form, each) for each in ([value] if value else [0.0, -0.0])]
+    except OverflowError:
+        return []
     is_text = arrow_type in (pa.string(), pa.large_string()) and physical_type == _BYTE_ARRAY
     return [value.encode()] if is_text and isinstance(value, str) else None

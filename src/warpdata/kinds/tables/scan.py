@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from warpdata.errors import BadInputError
@@ -93,12 +93,22 @@ def match_rows(scan: Scan, opener: TableShards, load_page: LoadPage) -> Iterator
 
 
 def _run(scan: Scan, opener: TableShards, load_page: LoadPage, reader: _Reader, read: _Read[_T]) -> Iterator[_T]:
-    """Yield the result of `read`, a method of the reader, for each task, in table order."""
+    """Yield the result of `read`, a method of the reader, for each task, in table order.
+
+    A single task of a local file runs in the calling thread, because waking another takes longer than some rows.
+    """
     io = IO_POOL.executor()
     cpu = CPU_POOL.executor(CPU_POOL.size)
     try:
         with READ_MEMORY.reader() as ahead:
-            tasks = _join_sparse(_plan_tasks(scan, opener, load_page, io))
+            tasks = _share_cores(_join_sparse(_plan_tasks(scan, opener, load_page, io)), CPU_POOL.size)
+            first = list(islice(tasks, 1))
+            if first and first[0].file.is_local:
+                first += islice(tasks, 1)
+                if len(first) == 1:
+                    yield read(first[0], {})
+                    return
+            tasks = chain(first, tasks)
             yield from _run_ahead(scan, tasks, ahead, lambda run: _start(run.tasks, reader, read, io, cpu))
     finally:
         io.shutdown(cancel_futures=True)
@@ -123,7 +133,7 @@ def _run_ahead(
         ahead.give_back(run.size_bytes)
         return found
 
-    for run in _runs(scan, _share_cores(tasks, cores), cores):
+    for run in _runs(scan, tasks, cores):
         while pending and is_full(run):
             yield from next_results()
         while not ahead.take(run.size_bytes):  # a reader that holds nothing may take anything

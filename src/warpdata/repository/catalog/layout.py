@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warpdata.errors import WarpError
 from warpdata.primitives.hashing import sha256_hex
+from warpdata.repository.catalog.records import matches_checksum
 from warpdata.repository.manifest import parse_manifest
 from warpdata.storage import KeyPolicy
 
@@ -151,7 +152,9 @@ def key_policy(key: str) -> KeyPolicy:
 
 
 def is_valid(key: str, data: bytes) -> bool:
-    """Return whether the bytes match their content-addressed key."""
+    """Return whether the bytes match their content-addressed key or, of a record, the checksum in them."""
+    if key_policy(key) is not KeyPolicy.FOREVER:
+        return matches_checksum(data)
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
     if "/manifests/" not in key:
         return sha256_hex(data) == name

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from warpdata.errors import BadInputError, CorruptError, LimitExceededError, UnsupportedError
+from warpdata.errors import BadInputError, CorruptError, LimitExceededError, UnsupportedError, WarpError
 from warpdata.limits import MAX_AUTHOR_LENGTH, MAX_MESSAGE_LENGTH, MAX_RECORD_BYTES
 from warpdata.primitives.hashing import is_digest, sha256_hex
 from warpdata.primitives.strict_json import decode_json
@@ -35,6 +35,7 @@ __all__ = [
     "encode_commit",
     "encode_record",
     "format_of",
+    "matches_checksum",
 ]
 
 
@@ -189,6 +190,18 @@ def encode_record(record: Head | VersionLabel | LabelEntry | LabelMarker | Hint 
 def decode_record(data: bytes, kind: type[_Record], where: str) -> _Record:
     """Parse and check a pointer. Raise `CorruptError` with the key."""
     return _build(data, kind, where, checked=True)
+
+
+def matches_checksum(data: bytes) -> bool:
+    """Return whether the bytes are a record, of any kind and format, that matches the checksum in it."""
+    try:
+        body = decode_json(data, "a record")
+        if not isinstance(body, dict):
+            return False
+        checksum = body.pop("checksum", None)
+        return bool(checksum == sha256_hex(canonical_json(body)))
+    except (WarpError, ValueError):
+        return False
 
 
 def format_of(data: bytes, where: str) -> Json:

@@ -1,4 +1,4 @@
-"""Small pictures for the page: thumbnails of image files, and the mosaic of a dataset."""
+"""Small images for the page: thumbnails of image files, and the mosaic of a dataset."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from warpdata.server.thumbnails import MEDIA_TYPE
 __all__ = ["router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["thumbnails"])
-_PICTURE: dict[int | str, dict[str, Any]] = {
+_SHOWN: dict[int | str, dict[str, Any]] = {
     200: {"description": "A WebP image.", "content": {MEDIA_TYPE: {}}},
     204: {"description": "There is no image to show."},
-    304: {"description": "The picture has the ETag of `If-None-Match`."},
+    304: {"description": "The image has the ETag of `If-None-Match`."},
 }
 _FOREVER = "private, max-age=31536000, immutable"
 _MOSAIC_TILES = 9
@@ -35,7 +35,7 @@ _SEARCHED_MEMBERS = 64
 @router.get(
     "/thumbnails/{path:path}",
     summary="Show an image small",
-    responses=_PICTURE,
+    responses=_SHOWN,
     response_class=Response,
     operation_id="get_thumbnail",
 )
@@ -66,12 +66,12 @@ def get_thumbnail(
     return Response(made, headers=headers, media_type=MEDIA_TYPE)
 
 
-@router.get("/mosaic", summary="Show images of a dataset", responses=_PICTURE, response_class=Response)
+@router.get("/mosaic", summary="Show images of a dataset", responses=_SHOWN, response_class=Response)
 def get_mosaic(service: ServiceOf, dataset_id: Readable, ref: RefQuery = None) -> Response:
     """Return nine images of a version in a square, as WebP; 204 if it has no images."""
     _, dataset = service.open(dataset_id, ref)
     headers = {"Cache-Control": _FOREVER if is_pinned(ref) else "private, no-cache"}
-    files = [file for file in _pictures(dataset) if _is_stored(service, dataset, file)]
+    files = [file for file in _find_images(dataset) if _is_stored(service, dataset, file)]
     if not files:
         return Response(status_code=204, headers=headers)
     key = ("mosaic", dataset.id, dataset.version, *(file.etag for file in files))
@@ -81,7 +81,7 @@ def get_mosaic(service: ServiceOf, dataset_id: Readable, ref: RefQuery = None) -
     return Response(made, headers=headers, media_type=MEDIA_TYPE)
 
 
-def _pictures(dataset: Dataset) -> list[StoredFile]:
+def _find_images(dataset: Dataset) -> list[StoredFile]:
     """Return images that are spread over the first column of images; without one, the first of an artifact."""
     bound = next((one for one in dataset.manifest.bindings if one.ref_type == "image"), None)
     if bound is not None:

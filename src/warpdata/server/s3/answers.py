@@ -22,7 +22,7 @@ _SAFE = "/-._~*"
 
 @dataclass(frozen=True, slots=True)
 class ListingAnswer:
-    """What a listing was asked for, and its page. `marker` is None for version 2."""
+    """The question of a listing, and its page. `marker` is None for version 2."""
 
     bucket: str
     prefix: str

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-import secrets
 from collections.abc import Callable, Iterator
-from time import perf_counter
 
 import anyio.to_thread
 from starlette.types import Receive, Scope, Send
@@ -81,16 +79,18 @@ class S3Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         assert scope["type"] == "http", "the gateway has no other protocol"
-        started = perf_counter()
+        session = self._files.session
+        started, request_id = session.timer(), session.new_id()
         request = _parse(scope)
         body = _Body(request, receive)
         try:
             answer = await self._answer(request, scope, body)
         except Exception as error:  # noqa: BLE001 - each has its answer
-            answer = self._refuse(s3_error_of(error), request)
-        self._on_answer(request.method, answer.status, perf_counter() - started)
+            answer = _refuse(s3_error_of(error), request, request_id)
+        self._on_answer(request.method, answer.status, session.timer() - started)
         if body.is_unread:  # a client that waits for "100 Continue" does not send it any more
             answer = S3Answer(answer.status, {**answer.headers, "connection": "close"}, answer.body)
+        answer = S3Answer(answer.status, {**answer.headers, "x-amz-request-id": request_id}, answer.body)
         await _send(answer, request.method, send)
 
     async def _answer(self, request: S3Request, scope: Scope, body: _Body) -> S3Answer:
@@ -112,10 +112,11 @@ class S3Gateway:
         is_all = len(first) == int(answer.headers["content-length"])
         return S3Answer(answer.status, answer.headers, first if is_all else _resume(first, answer.body))
 
-    def _refuse(self, fault: S3Error, request: S3Request) -> S3Answer:
-        resource = request.raw_path.decode("latin-1")
-        body = error_document(fault, resource[:1024], secrets.token_hex(8).upper())
-        return S3Answer(fault.status, {"content-type": "application/xml", "cache-control": "no-store"}, body)
+
+def _refuse(error: S3Error, request: S3Request, request_id: str) -> S3Answer:
+    resource = request.raw_path.decode("latin-1")
+    body = error_document(error, resource[:1024], request_id)
+    return S3Answer(error.status, {"content-type": "application/xml", "cache-control": "no-store"}, body)
 
 
 def _parse(scope: Scope) -> S3Request:
@@ -136,7 +137,7 @@ def _preflight(request: S3Request) -> S3Answer:
 
 
 class _Body:
-    """The body of a request, read when somebody wants it."""
+    """The body of a request, read on demand."""
 
     def __init__(self, request: S3Request, receive: Receive) -> None:
         self._announced = request.headers.get("content-length", "0")
@@ -175,7 +176,6 @@ async def _send(answer: S3Answer, method: str, send: Send) -> None:
     headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
     if isinstance(answer.body, bytes) and "content-length" not in answer.headers and answer.status not in _WITHOUT_BODY:
         headers.append((b"content-length", str(len(answer.body)).encode()))
-    headers.append((b"x-amz-request-id", secrets.token_hex(8).upper().encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": [*headers, *_HEADERS]})
     if method == "HEAD" or isinstance(answer.body, bytes):
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})

@@ -55,7 +55,7 @@ _CHECKSUMS: dict[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True)
 class BodyRules:
-    """What a request says about its body. A presigned request has the credential of its URL."""
+    """The statements of a request about its body. A presigned request has the credential of its URL."""
 
     headers: Mapping[str, str]
     credential: Credential

@@ -1,4 +1,4 @@
-"""What virtual files contain: each document is made from a version, and is the same whenever it is made.
+"""The contents of virtual files: each follows from a version alone, so it is the same at any time.
 
 Implements "Virtual files" of docs/specs/gateway.md.
 """

@@ -37,7 +37,7 @@ _CONTEXT = b"warpdata s3 secret 1\n"
 
 
 class KeyRight(StrEnum):
-    """What a key may do. Each right includes those before it."""
+    """A right of a key. Each right includes those before it."""
 
     RO = "ro"
     INBOX = "inbox"
@@ -49,7 +49,7 @@ _RANKS = {right: rank for rank, right in enumerate(KeyRight)}
 
 @dataclass(frozen=True, slots=True)
 class S3Grant:
-    """Where a key is good: in a workspace, in one dataset, or in one version of it. Without a workspace, everywhere."""
+    """The reach of a key: a workspace, one dataset, or one version of it. Without a workspace, everything."""
 
     right: KeyRight
     workspace: str | None = None

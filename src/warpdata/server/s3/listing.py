@@ -1,7 +1,8 @@
 """Pages of keys: prefixes, delimiters, and where the next page begins.
 
-A key tree yields keys in the order of their bytes from any position, so that a page costs what it shows, wherever it
-begins. Strings are compared by code points, which is the order of UTF-8 bytes. Implements "Listing" of
+A key tree yields keys in the order of their bytes from any position, so the cost of a page
+does not depend on where it begins. Strings are compared by code points, which is the order of UTF-8 bytes.
+Implements "Listing" of
 docs/specs/gateway.md.
 """
 
@@ -117,7 +118,7 @@ def list_page(tree: KeyTree, prefix: str, delimiter: str, start: str, limit: int
             else:
                 page.prefixes.append(shown)
                 page.last = shown
-                if isinstance(found, ListedKey):  # go on behind all keys that it stands for
+                if isinstance(found, ListedKey):  # continue behind all keys below it
                     position = successor(shown)
                     break
     return page

@@ -1,4 +1,4 @@
-"""What the gateway does with a signed request: list, read, or receive. No HTTP server and no I/O but the store's.
+"""Answers to signed requests: listings and reads. No HTTP server and no I/O but the store's.
 
 Implements "Requests" of docs/specs/gateway.md.
 """
@@ -173,7 +173,7 @@ def _limit(text: str | None) -> int:
 
 
 def _start(marker: str, delimiter: str) -> str:
-    """Return the first key behind a marker. A marker that is a common prefix stands for all keys with it."""
+    """Return the first key behind a marker. A marker that is a common prefix covers all keys with it."""
     if not marker:
         return ""
     if delimiter and marker.endswith(delimiter):

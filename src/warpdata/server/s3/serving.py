@@ -18,7 +18,7 @@ __all__ = ["GatewayOptions", "serve_gateway"]
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """How the gateway is reached. `public_url` is the address that tools use, behind a proxy."""
+    """The address of the gateway. `public_url` is the address that tools use, behind a proxy."""
 
     host: str = "127.0.0.1"
     port: int = 0

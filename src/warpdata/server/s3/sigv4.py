@@ -78,7 +78,7 @@ class S3Request:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request says about its signature. `expires_s` is there for presigned URLs alone."""
+    """The claims of a request about its signature. `expires_s` is there for presigned URLs alone."""
 
     access_key: str
     scope_date: str
@@ -126,20 +126,17 @@ def verify(request: S3Request, credential: Credential, secret: str, now: datetim
 def presign(url: str, key: tuple[str, str], now: datetime, expires_s: int = 300) -> str:
     """Return a URL that reads what `url` names, signed with an access key and its secret."""
     parts, (access_key, secret) = urlsplit(url), key
-    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    time = now.astimezone(UTC).replace(microsecond=0)
+    credential = Credential(access_key, time.strftime("%Y%m%d"), "us-east-1", ("host",), "", time, UNSIGNED, expires_s)
     given = {
         "X-Amz-Algorithm": _ALGORITHM,
-        "X-Amz-Credential": f"{access_key}/{stamp[:8]}/us-east-1/s3/aws4_request",
-        "X-Amz-Date": stamp,
+        "X-Amz-Credential": f"{access_key}/{credential.scope}",
+        "X-Amz-Date": credential.stamp,
         "X-Amz-Expires": str(expires_s),
         "X-Amz-SignedHeaders": "host",
     }
     query = "&".join([part for part in (parts.query, urlencode(given, quote_via=quote)) if part])
-    request = S3Request(
-        "GET", parts.path.encode(), f"{query}&X-Amz-Signature={'0' * 64}".encode(), {"host": parts.netloc}
-    )
-    credential = _from_query(request)
-    signature = _sign(request, credential, secret)
+    signature = _sign(S3Request("GET", parts.path.encode(), query.encode(), {"host": parts.netloc}), credential, secret)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, f"{query}&X-Amz-Signature={signature}", ""))
 
 
@@ -203,7 +200,7 @@ def _from_query(request: S3Request) -> Credential:
 
 
 def _credential(named: tuple[str, str, str], about: tuple[str, str, int | None], code: str) -> Credential:
-    """Check the parts of a credential, which may come from anybody."""
+    """Check the parts of a credential, which are foreign input."""
     (identity, headers, signature), (stamp, payload, expires) = named, about
     parts = identity.split("/")
     if len(parts) != 5 or parts[3:] != ["s3", "aws4_request"] or not _REGION.fullmatch(parts[2]):

@@ -37,7 +37,7 @@ class GatewayVersion:
     time: datetime
     """When it was committed."""
     found: VersionRef
-    """What the ref was resolved to, with its commit."""
+    """The resolved ref, with its commit."""
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""Files that no store has: documents in the formats of other tools, made from a version when somebody reads them.
+"""Files that no store has: documents in the formats of other tools, made from a version on demand.
 
 A version never changes, so neither do its files. Sizes and hashes are kept in memory, contents in memory and in the
 cache of this machine. Implements "Virtual files" of docs/specs/gateway.md.

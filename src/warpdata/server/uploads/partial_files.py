@@ -7,6 +7,7 @@ A file becomes part of its upload with the last byte, after its hash was compare
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -17,11 +18,12 @@ from warpdata.primitives.hashing import sha256_hex
 from warpdata.server.database import PartialFileRow, UploadRow
 from warpdata.server.service import Service
 from warpdata.server.uploads.received import (
+    Piece,
     ReceivedFile,
     check_open,
     check_room,
     object_key,
-    record_files,
+    put_files,
 )
 from warpdata.storage import ByteRange
 
@@ -63,8 +65,8 @@ def begin_partial(service: Service, upload: UploadRow, new: NewPartial) -> Parti
                 pieces=[],
             )
             db.add(row)
-    if new.length == 0:
-        _complete(service, row)
+        if new.length == 0:
+            put_files(db, upload.id, [(ReceivedFile(new.path, sha256_hex(b""), 0), [])])
     return row
 
 
@@ -78,22 +80,32 @@ def find_partial(service: Service, upload: UploadRow, partial_id: str) -> Partia
 
 
 def append_part(service: Service, row: PartialFileRow, offset: int, data: bytes) -> PartialFileRow:
-    """Append bytes at an offset. `ConflictError` if the file is not that long, or another request was first."""
+    """Append bytes at an offset. `ConflictError` if the file is not that long, or another request was first.
+
+    The last part makes the file part of its upload in the same transaction, if its bytes have the announced hash.
+    """
     if offset != row.offset:
         raise ConflictError(f"the file has {row.offset} bytes, and not {offset}", hint="Ask for its offset with HEAD.")
     if offset + len(data) > row.length:
         raise BadInputError(f"{offset + len(data)} bytes are more than the announced {row.length}")
     name = f"{row.id}-{offset:016d}-{sha256_hex(data)}"
     service.session.writer.create(object_key(row.upload_id, name), data)
+    pieces = [*row.pieces, (name, 0, len(data))]
+    is_last = offset + len(data) == row.length
+    digest = _hash(service, row, pieces) if is_last else None
+    is_wrong = is_last and row.sha256 not in (None, digest)
     with service.database.write() as db:
         check_open(db.get(UploadRow, row.upload_id, with_for_update=True))
         fresh = db.get(PartialFileRow, row.id, with_for_update=True)
         if fresh is None or fresh.offset != offset:
             raise ConflictError("another request appended to the file", hint="Ask for its offset with HEAD.")
-        fresh.pieces = [*fresh.pieces, (name, 0, len(data))]
-        fresh.offset = offset + len(data)
-    if fresh.offset == fresh.length:
-        _complete(service, fresh)
+        fresh.pieces, fresh.offset = ([], 0) if is_wrong else (pieces, offset + len(data))
+        if digest is not None and not is_wrong:
+            put_files(db, row.upload_id, [(ReceivedFile(row.path, digest, row.length), pieces)])
+    if is_wrong:
+        raise BadInputError(
+            f"{row.path!r} arrived with SHA-256 {digest}, expected {row.sha256}", hint="Send it again from its start."
+        )
     return fresh
 
 
@@ -107,20 +119,12 @@ def remove_partial(service: Service, row: PartialFileRow) -> None:
     service.session.writer.delete_many(keys)
 
 
-def _complete(service: Service, row: PartialFileRow) -> None:
-    """Make a file part of its upload. A hash that was announced must be that of the stored bytes."""
+def _hash(service: Service, row: PartialFileRow, pieces: Sequence[Piece]) -> str:
+    """Return the hash of the stored parts together, each compared with its own."""
     digest = hashlib.sha256()
-    for name, start, size in row.pieces:
+    for name, start, size in pieces:
         part = service.session.writer.read_range(object_key(row.upload_id, name), ByteRange(start, start + size))
         if sha256_hex(part) != name.rpartition("-")[2]:
             raise CorruptError(f"the stored bytes of {row.path!r} are not those that were received")
         digest.update(part)
-    if row.sha256 not in (None, digest.hexdigest()):
-        with service.database.write() as db:  # so that the client can send it again
-            fresh = db.get_one(PartialFileRow, row.id)
-            fresh.offset, fresh.pieces = 0, []
-        raise BadInputError(
-            f"{row.path!r} arrived with SHA-256 {digest.hexdigest()}, expected {row.sha256}", hint="Send it again."
-        )
-    received = ReceivedFile(row.path, digest.hexdigest(), row.length)
-    record_files(service, row.upload_id, [(received, row.pieces)])
+    return digest.hexdigest()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select
+from sqlalchemy.orm import Session as OrmSession
 
 from warpdata.errors import BadInputError, ConflictError, LimitExceededError, NotFoundError
 from warpdata.kinds.artifacts import check_member_path
@@ -26,6 +27,7 @@ __all__ = [
     "find_upload",
     "list_files",
     "object_key",
+    "put_files",
     "receive_file",
     "record_files",
     "upload_prefix",
@@ -111,6 +113,13 @@ def check_room(service: Service, upload: UploadRow, files: int, size_bytes: int)
 
 def record_files(service: Service, upload_id: str, files: Sequence[tuple[ReceivedFile, Sequence[Piece]]]) -> None:
     """Write the rows of files whose bytes are stored. A path that was sent before has the new bytes."""
+    with service.database.write() as db:
+        check_open(db.get(UploadRow, upload_id, with_for_update=True))
+        put_files(db, upload_id, files)
+
+
+def put_files(db: OrmSession, upload_id: str, files: Sequence[tuple[ReceivedFile, Sequence[Piece]]]) -> None:
+    """Write the rows of files in the transaction of a caller."""
     rows: list[dict[str, Any]] = [
         {
             "upload_id": upload_id,
@@ -121,13 +130,11 @@ def record_files(service: Service, upload_id: str, files: Sequence[tuple[Receive
         }
         for file, pieces in files
     ]
-    with service.database.write() as db:
-        check_open(db.get(UploadRow, upload_id, with_for_update=True))
-        for start in range(0, len(rows), _MERGED_ROWS):
-            paths = [row["path"] for row in rows[start : start + _MERGED_ROWS]]
-            db.execute(delete(UploadFileRow).where(UploadFileRow.upload_id == upload_id, UploadFileRow.path.in_(paths)))
-        if rows:
-            db.execute(insert(UploadFileRow), rows)
+    for start in range(0, len(rows), _MERGED_ROWS):
+        paths = [row["path"] for row in rows[start : start + _MERGED_ROWS]]
+        db.execute(delete(UploadFileRow).where(UploadFileRow.upload_id == upload_id, UploadFileRow.path.in_(paths)))
+    if rows:
+        db.execute(insert(UploadFileRow), rows)
 
 
 def check_open(row: UploadRow | None) -> UploadRow:

@@ -1,0 +1,126 @@
+"""Screenshots of the page for the documentation: `python -m tests.page.screenshots [NAME…]`, after `make web`.
+
+They show drawn streets, the same each time.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from PIL import Image, ImageDraw
+from playwright.sync_api import sync_playwright
+
+import warpdata as wd
+from tests.page.conftest import ARGUMENTS, CHROMIUM, ROOT, SCREEN, Site, publish_street, publish_trips, serving
+
+SCREENSHOTS = ROOT / "docs" / "images" / "page"
+MOST_BYTES = 150_000
+_COLORS = (256, 192, 128, 96)
+SCENES = 300
+SHOTS = {
+    "datasets": ("/", "light"),
+    "overview": ("/d/acme/street", "light"),
+    "browse": ("/d/acme/street/browse?filter=" + quote("size_bytes BETWEEN 18000 AND 24000"), "light"),
+    "sample": ("/d/acme/street/browse?class=bus&sample=4", "dark"),
+    "table": ("/d/acme/trips/browse?filter=" + quote("city = 'Oslo'"), "light"),
+    "versions": ("/d/acme/street/versions", "light"),
+    "compare": ("/d/acme/street/compare?from=v1&kind=change-reclassed", "dark"),
+    "integrity": ("/d/acme/street/integrity?purge=north/0010.jpg", "light"),
+    "runs": ("/d/acme/street/runs?run=41", "light"),
+    "sql": (
+        "/sql?q="
+        + quote('SELECT path, split, size_bytes\nFROM "acme/street/images"\nORDER BY size_bytes DESC\nLIMIT 50'),
+        "light",
+    ),
+    "jobs": ("/jobs", "dark"),
+    "admin": ("/admin/audit", "light"),
+}
+
+
+def main(names: list[str]) -> None:
+    """Take screenshots, by default all of them, and refuse those that are too large for the repository."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        store = str(root / "store")
+        publish_street(store, "acme/street", SCENES)
+        publish_trips(store)
+        publish_shapes(store)
+        with serving(root, store) as site, sync_playwright() as playwright:
+            start_jobs(site)
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+            for name, (path, scheme) in SHOTS.items():
+                if not names or name in names:
+                    take(browser, site, name, path, scheme)
+            browser.close()
+
+
+def publish_shapes(store: str) -> None:
+    """Publish small drawn shapes of three classes, a dataset without annotations."""
+    rng = np.random.default_rng(3)
+    files, labels = {}, []
+    for at in range(120):
+        label = ("circle", "square", "star")[at % 3]
+        image = Image.new("RGB", (160, 160), tuple(int(part) for part in rng.integers(20, 70, 3)))
+        draw, color = ImageDraw.Draw(image), tuple(int(part) for part in rng.integers(120, 255, 3))
+        x, y, size = (int(part) for part in (*rng.integers(10, 50, 2), rng.integers(60, 100)))
+        if label == "circle":
+            draw.ellipse((x, y, x + size, y + size), fill=color)
+        elif label == "square":
+            draw.rectangle((x, y, x + size, y + size), fill=color)
+        else:
+            draw.regular_polygon((x + size // 2, y + size // 2, size // 2), 3, fill=color)
+        out = io.BytesIO()
+        image.save(out, "PNG")
+        files[f"{label}/{at:03}.png"] = out.getvalue()
+        labels.append(label)
+    builder = wd.DatasetBuilder("acme/shapes", store).add_table("main", {"image": list(files), "label": labels})
+    builder.add_artifact("images", files, kind="files").bind("main", "image", "images", "image").publish("shapes")
+
+
+def start_jobs(site: Site) -> None:
+    """Run a check and a verification, so that the lists of jobs and of audit entries show some."""
+    for body in ({"kind": "integrity"}, {"kind": "verify"}, {"kind": "integrity", "deep": True}):
+        site.post("/datasets/acme/street/jobs", body)
+
+
+def take(browser: Any, site: Site, name: str, path: str, scheme: str) -> None:
+    context = browser.new_context(viewport=SCREEN, color_scheme=scheme)
+    context.set_extra_http_headers({"Authorization": f"Bearer {site.tokens['admin']}"})
+    context.set_default_timeout(90_000)
+    page = context.new_page()
+    page.goto(site.url + path)
+    page.wait_for_selector("h1, [data-testid]")
+    page.wait_for_function("() => !document.querySelector('[aria-busy=\"true\"]')")
+    page.wait_for_function(
+        """() => {
+            const near = [...document.images].filter(one => one.getBoundingClientRect().top < innerHeight)
+            return !document.querySelector('.wait') && near.every(one => one.complete)
+        }"""
+    )
+    page.wait_for_timeout(700)  # canvases are drawn after their images
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    context.close()
+    print(f"{name}: {save(image, SCREENSHOTS / f'{name}.png') / 1000:.0f} kB")
+
+
+def save(image: Image.Image, target: Path) -> int:
+    """Store an image with as many colours as fit, and return its size."""
+    image.save(target, optimize=True)
+    for colors in _COLORS:
+        if target.stat().st_size > MOST_BYTES:
+            method = Image.Quantize.FASTOCTREE
+            image.quantize(colors, method, dither=Image.Dither.NONE).save(target, optimize=True)
+    size = target.stat().st_size
+    assert size <= MOST_BYTES, f"{target} has {size} bytes"
+    return size
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
