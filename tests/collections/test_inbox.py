@@ -198,7 +198,7 @@ def test_a_merge_of_one_side_is_that_side(base: list[Box], changed: list[Box]) -
 
 
 @given(several, several, several)
-def test_a_merge_keeps_what_nobody_removed(base: list[Box], head: list[Box], back: list[Box]) -> None:
+def test_a_merge_keeps_what_no_side_removed(base: list[Box], head: list[Box], back: list[Box]) -> None:
     """Objects that are on both sides stay. With no conflict, each object is as some side has it."""
     merge = merge_objects(base, head, back)
     merged = [one for at, one in enumerate(head) if at not in merge.removed] + [*merge.added]

@@ -29,7 +29,7 @@ def labelled(tmp_path: Path, annotations: list[Any]) -> Collection:
     return collection
 
 
-def changes(found: ObjectDiff) -> list[tuple[str, str | None, str | None]]:
+def changes(found: ObjectDiff) -> list[tuple[Any, Any, Any]]:
     return sorted(
         (one.change, one.before["class_name"] if one.before else None, one.after["class_name"] if one.after else None)
         for image in found.images
@@ -45,6 +45,7 @@ def test_each_kind_of_change_is_named(tmp_path: Path) -> None:
             wd.Box("dog", 100, 0, 10, 10),
             wd.Box("cow", 200, 0, 10, 10),
             wd.Box("hen", 300, 0, 10, 10),
+            wd.Polyline("kerb", [(0, 0), (50, 5), (100, 0)]),
             wd.Label("day"),
         ],
     )
@@ -55,6 +56,7 @@ def test_each_kind_of_change_is_named(tmp_path: Path) -> None:
             wd.Box("dog", 101, 0, 10, 10),  # moved
             wd.Box("ox", 200, 1, 10, 10),  # of another class
             wd.Box("pig", 400, 0, 10, 10),  # new
+            wd.Polyline("kerb", [(0, 0), (50, 6), (100, 0)]),
             wd.Label("night"),
         ],
         replace=True,
@@ -63,11 +65,12 @@ def test_each_kind_of_change_is_named(tmp_path: Path) -> None:
     assert changes(found) == [
         ("added", None, "pig"),
         ("moved", "dog", "dog"),
+        ("moved", "kerb", "kerb"),
         ("reclassed", "cow", "ox"),
         ("reclassed", "day", "night"),
         ("removed", "hen", None),
     ]
-    assert found.counts == {"added": 1, "removed": 1, "moved": 1, "reclassed": 2}
+    assert found.counts == {"added": 1, "removed": 1, "moved": 2, "reclassed": 2}
     assert found.migrations == {("cow", "ox"): 1, ("day", "night"): 1}
     assert [(one.path, one.file) for one in found.images] == [(IMAGE, "same")]
 

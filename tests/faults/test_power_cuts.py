@@ -108,16 +108,34 @@ def _publish(session: Session) -> None:
     wd.DatasetBuilder("a/b", session).append_table("main", {"n": [3], "label": ["e"]}).publish()
 
 
+def _append_often(session: Session) -> None:
+    for _ in range(20):
+        _append(session)
+
+
+def _compact(session: Session) -> None:
+    _append(session)
+    _append(session)
+    _open(session).compact()
+
+
+def _restore(session: Session) -> None:
+    _append(session)
+    _open(session).restore("first")
+
+
+<<<<<<< HEAD
+OPERATIONS: dict[str, Callable[[Session], None]] = {
+=======
 OPERATIONS: dict[str, Callable[[Session], object]] = {
+>>>>>>> main
     "append": _append,
-    "appends that merge shards": lambda session: [_append(session) for _ in range(20)],
+    "appends that merge shards": _append_often,
     "edit": _change_everything,
     "merge": _merge,
-    "compact": lambda session: [_append(session), _append(session), _open(session).compact()],
-    "restore": lambda session: [_append(session), _open(session).restore("first")],
-    "publish": lambda session: (
-        wd.DatasetBuilder("a/b", session).append_table("main", {"n": [3], "label": [""]}).publish()
-    ),
+    "compact": _compact,
+    "restore": _restore,
+    "publish": _publish,
 }
 
 

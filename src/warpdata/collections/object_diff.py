@@ -151,7 +151,7 @@ def _bounds(found: Mapping[str, Any]) -> tuple[float, float, float, float]:
         case "mask":
             height, width = found["segmentation"]["size"]
             return _mask_bounds(height, width, found["segmentation"]["counts"])
-        case "polygon":
+        case "polygon" | "polyline":
             points = [value for ring in found["segmentation"] for value in ring]
             xs, ys = points[::2], points[1::2]
         case _:

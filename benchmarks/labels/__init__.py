@@ -1,0 +1,1 @@
+"""Labels of other tools: import and export beside the libraries that read their formats."""
