@@ -24,6 +24,7 @@ _GROUPS = {
     "episodes": "Episodes",
     "cloud": "Slow networks",
     "living": "Datasets that change",
+    "service": "The service",
     "cluster": "Clusters",
     "search": "Search",
 }

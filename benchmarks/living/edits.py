@@ -146,14 +146,14 @@ def _edit_icechunk(place: Path) -> None:
     repository = icechunk.Repository.open(_ice_storage(place))
     for version in range(_VERSIONS):
         session = repository.writable_session("main")
-        array = zarr.open_group(session.store)["x"]
+        array: Any = zarr.open_group(session.store)["x"]
         wanted = np.arange(version, array.shape[0], _EVERY)
         array.set_coordinate_selection(wanted, array.get_coordinate_selection(wanted) + 1)
         session.commit(f"edit {version}")
 
 
 def _make_oxen(rows: Path) -> Path:
-    import oxen  # type: ignore[import-not-found,unused-ignore]
+    import oxen  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     place = scratch("edits-oxen-base")
     oxen.user.config_user("bench", "bench@example.org")
@@ -165,7 +165,7 @@ def _make_oxen(rows: Path) -> Path:
 
 
 def _edit_oxen(place: Path, rows: Path) -> None:
-    import oxen
+    import oxen  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     repository = oxen.Repo(str(place))
     for version in _write_versions(place, rows):

@@ -118,7 +118,7 @@ def test_every_command_takes_shared_options(name: str) -> None:
     )
     assert ("--store" in options) is needs_store
     reads = {"info", "schema", "head", "inspect", "stream", "members", "cat", "sql", "export", "search"}
-    reads |= {"serve", "worker"}
+    reads |= {"serve", "simulate", "worker"}
     reads |= {"episodes ls", "episodes show", "index ls"}
     reads |= {f"tensors {below}" for below in ("ls", "show", "view", "export", "serve")}
     assert ("--mode" in options) is (name in reads)

@@ -124,7 +124,7 @@ def _restore(session: Session) -> None:
     _open(session).restore("first")
 
 
-OPERATIONS: dict[str, Callable[[Session], object]] = {
+OPERATIONS: dict[str, Callable[[Session], None]] = {
     "append": _append,
     "appends that merge shards": _append_often,
     "edit": _change_everything,

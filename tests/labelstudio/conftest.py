@@ -133,7 +133,7 @@ class Platform:
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     root = tmp_path_factory.mktemp("platform")
     pets = wd.collection("acme/pets", store=str(root / "store"))
-    images = {f"cats/cat{number}.png": picture(color) for number, color in enumerate(COLORS)}
+    images = {f"cats/cat{number}.png": image_of(color) for number, color in enumerate(COLORS)}
     with pets.changes("first") as change:
         for path, data in images.items():
             change.add(path, data)
@@ -146,7 +146,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
             yield Platform(service, url, key, images)
 
 
-def picture(color: tuple[int, int, int]) -> bytes:
+def image_of(color: tuple[int, int, int]) -> bytes:
     """Return an image of one colour with a white hole."""
     image = Image.new("RGB", SIZE, color)
     ImageDraw.Draw(image).rectangle((*HOLE[:2], HOLE[2] - 1, HOLE[3] - 1), fill=(255, 255, 255))

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.labelstudio.conftest import COLORS, HOLE, INTERFACE, PROGRAM, SIZE, Platform, Studio, label_studio
-from warpdata.collections import InboxEntry, InboxFiles
+from warpdata.collections import Box, Collection, InboxEntry, InboxFiles
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`make test-labelstudio` installs playwright")
 CHROMIUM = Path("/usr/bin/chromium")
@@ -43,6 +43,7 @@ def test_a_version_is_labelled_and_its_labels_come_back(
             annotation = draw_box(page)
         entry = wait_for_label(platform, str(annotation["id"]))
         check_label(platform, entry, "cats/cat1.png")
+        merge_label(platform, entry, "cats/cat1.png")
         checks = run_wizard(platform, studio)
         assert {one["check"]: one["status"] for one in checks if one["status"] != "ok"} == {}
         assert {"storage", "webhook", "browser"} <= {one["check"] for one in checks}
@@ -183,6 +184,22 @@ def check_label(platform: Platform, entry: InboxEntry, path: str) -> None:
     left, top = value["x"] * SIZE[0] / 100, value["y"] * SIZE[1] / 100
     right, bottom = left + value["width"] * SIZE[0] / 100, top + value["height"] * SIZE[1] / 100
     assert (left, top, right, bottom) == pytest.approx(BOX, abs=2)
+
+
+def merge_label(platform: Platform, entry: InboxEntry, path: str) -> None:
+    """Make the label an item of the inbox, accept it, and see one object more than in the version."""
+    pets = Collection(platform.service.session, "acme/pets")
+    (item,) = pets.inbox.receive(entry.content(), "label-studio", version=entry.version)
+    review = pets.inbox.review(item).item
+    assert (review.state, review.path, review.base) == ("clean", path, entry.version)
+    pets.inbox.accept(item)
+    difference = pets.compare("v1")
+    assert difference.annotations == (0, 1)
+    assert (difference.added_annotations, difference.removed_annotations) == (1, 0)
+    (annotation,) = pets.annotations(path)
+    assert isinstance(annotation, Box)
+    drawn = (annotation.x, annotation.y, annotation.x + annotation.width, annotation.y + annotation.height)
+    assert drawn == pytest.approx(BOX, abs=2)
 
 
 def run_wizard(platform: Platform, studio: Studio) -> list[dict[str, Any]]:

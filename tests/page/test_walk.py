@@ -97,6 +97,7 @@ def test_keys_alone_lead_from_the_list_to_a_sample(open_page: OpenPage, site: Si
     settle(page)
     page.keyboard.press("Control+k")
     page.keyboard.type("acme/street")
+    page.get_by_role("option", name="acme/street").wait_for()
     page.keyboard.press("Enter")
     page.wait_for_url("**/d/acme/street")
     settle(page)

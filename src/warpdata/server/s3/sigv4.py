@@ -16,6 +16,7 @@ from hashlib import sha256
 from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlencode, urlsplit, urlunsplit
 
 from warpdata.limits import MAX_S3_QUERY_BYTES, MAX_S3_QUERY_PAIRS, MAX_SIGNED_URL_S
+from warpdata.primitives.cached_property import cached_property
 from warpdata.server.s3.errors import S3Error
 
 __all__ = ["UNSIGNED", "Credential", "S3Request", "parse_credential", "presign", "signing_key", "verify"]
@@ -50,7 +51,7 @@ class S3Request:
     raw_query: bytes
     headers: Mapping[str, str]
 
-    @functools.cached_property
+    @cached_property
     def pairs(self) -> Sequence[tuple[bytes, bytes]]:
         """The query, decoded. A plus is a plus, as in every signature."""
         if len(self.raw_query) > MAX_S3_QUERY_BYTES:
@@ -60,7 +61,7 @@ class S3Request:
             raise S3Error("InvalidURI", f"the query has more than {MAX_S3_QUERY_PAIRS} parameters")
         return [(unquote_to_bytes(name), unquote_to_bytes(value)) for name, _, value in parts]
 
-    @functools.cached_property
+    @cached_property
     def query(self) -> Mapping[str, str]:
         """The query as text. A parameter that is there twice is refused, because programs would disagree about it."""
         found: dict[str, str] = {}
