@@ -1,7 +1,7 @@
 """Rows of a row group that cannot match a filter, by bloom filters and the page index of the file.
 
-Neither has a checksum, so both are compared with the verified statistics of the row group where that is possible, and
-anything that does not fit is ignored. Implements "Bloom filters" and "Page index" of docs/specs/tables.md.
+Neither has a checksum. So they are used only for columns whose pages have none either: otherwise damage that reading the
+pages would find could hide rows. What does not fit the verified footer is ignored. Implements "Bloom filters" and "Page index" of docs/specs/tables.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from warpdata.formats.parquet.bloom_filter import BloomFilter, encode_value, parse_bloom_filter
 from warpdata.formats.parquet.layout import ShardLayout
 from warpdata.formats.parquet.page_index import PageBounds, find_candidates, parse_column_index
-from warpdata.formats.parquet.page_table import parse_offset_index
+from warpdata.formats.parquet.page_table import parse_offset_index, read_header
 from warpdata.limits import KIB, MAX_BLOOM_FILTER_BYTES, MIB
 from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.ranges import ByteRange
@@ -35,6 +35,7 @@ _MIN_REMOTE_BYTES = MIB
 _MAX_INDEX_SHARE = 0.25
 _MAX_CANDIDATE_SHARE = 0.25
 _BOUNDS_BYTES = 200
+_HEAD_BYTES = 1024
 
 _blooms: ByteLRU[tuple[str, int, int], BloomFilter] = ByteLRU(_CACHE_BYTES)
 _pages: ByteLRU[tuple[str, int, int], PageBounds] = ByteLRU(_CACHE_BYTES)
@@ -97,10 +98,16 @@ class GroupPruner:
             return found
         if span.size_bytes > min(MAX_BLOOM_FILTER_BYTES, max(_MAX_INDEX_SHARE * chunk.span.size_bytes, KIB)):
             return None
-        found = parse_bloom_filter(bytes(self._read([span])[0]))
+        data, head = self._read([span, self._head(group, leaf)])
+        found = parse_bloom_filter(bytes(data)) if _lacks_checksum(head) else None
         if found is not None:
             _blooms.put(key, found, len(found.data))
         return found
+
+    def _head(self, group: int, leaf: int) -> ByteRange:
+        """Return the bytes in which the header of the first page is."""
+        span = self._layout.footer.chunks[group][leaf].span
+        return ByteRange(span.start, min(span.start + _HEAD_BYTES, span.end))
 
     def _page_bounds(self, group: int, leaf: int, name: str) -> PageBounds | None:
         chunk, row_count = self._layout.footer.chunks[group][leaf], self._layout.footer.group_rows[group]
@@ -112,7 +119,9 @@ class GroupPruner:
         size_bytes = sum(span.size_bytes for span in known)
         if len(known) < len(spans) or size_bytes > max(_MAX_INDEX_SHARE * chunk.span.size_bytes, 64 * KIB):
             return None
-        statistics, offsets = (bytes(part) for part in self._read(known))
+        statistics, offsets, head = (bytes(part) for part in self._read([*known, self._head(group, leaf)]))
+        if not _lacks_checksum(head):
+            return None
         stored, table = parse_column_index(statistics), parse_offset_index(offsets, chunk.span, row_count)
         if stored is None or table is None or len(stored) + 1 != len(table.first_rows):
             return None
@@ -126,6 +135,12 @@ class GroupPruner:
         pages = PageBounds(table.first_rows, bounds)
         _pages.put(key, pages, _BOUNDS_BYTES * len(bounds))
         return pages
+
+
+def _lacks_checksum(head: bytes | memoryview) -> bool:
+    """Return whether a column begins with a page that has no checksum."""
+    header = read_header(head)
+    return header is not None and not header.has_checksum
 
 
 def _fits(pages: Sequence[Bounds], whole: Bounds | None) -> bool:

@@ -35,7 +35,7 @@ DICTIONARY_PAGE = 2
 
 _HEADER_BYTES = (256, 64 * 1024)
 """Bytes in which a header is looked for. Statistics of long texts make some of them long."""
-_HEADER: Wanted = {**dict.fromkeys((1, 2, 3)), 5: {1: None}, 7: {1: None}, 8: {1: None}}
+_HEADER: Wanted = {**dict.fromkeys((1, 2, 3, 4)), 5: {1: None}, 7: {1: None}, 8: {1: None}}
 _NUMBER = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
 _PLAIN_HEADER = re.compile(
     rb"\x15\x00\x15%b\x15%b(?:\x15%b\x1c|\x2c)\x15%b\x15[\x00-\x7f]\x15[\x00-\x7f]\x15[\x00-\x7f]\x00\x00"
@@ -53,6 +53,7 @@ class PageHeader(NamedTuple):
     data_bytes: int
     """Bytes after the header."""
     value_count: int
+    has_checksum: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ def read_header(data: bytes | memoryview, position: int = 0) -> PageHeader | Non
     plain = _PLAIN_HEADER.match(data, position)
     if plain is not None:
         size, count = _decode(plain[2]), _decode(plain[4])
-        return PageHeader(0, plain.end() - position, size, count) if min(size, count) >= 0 else None
+        is_valid = min(size, count) >= 0
+        return PageHeader(0, plain.end() - position, size, count, plain[3] is not None) if is_valid else None
     for most in _HEADER_BYTES:
         header = _parse_header(bytes(data[position : position + most]))
         if header is not None:
@@ -120,7 +122,7 @@ def _parse_header(data: bytes) -> PageHeader | None:
         return None
     if end > len(data) or not all(isinstance(number, int) and number >= 0 for number in (page_type, size, count)):
         return None
-    return PageHeader(page_type, end, size, count)
+    return PageHeader(page_type, end, size, count, 4 in fields)
 
 
 def walk_pages(chunk: bytes | memoryview, start: int, row_count: int) -> PageTable | None:
