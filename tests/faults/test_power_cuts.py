@@ -124,11 +124,7 @@ def _restore(session: Session) -> None:
     _open(session).restore("first")
 
 
-<<<<<<< HEAD
 OPERATIONS: dict[str, Callable[[Session], None]] = {
-=======
-OPERATIONS: dict[str, Callable[[Session], object]] = {
->>>>>>> main
     "append": _append,
     "appends that merge shards": _append_often,
     "edit": _change_everything,

@@ -181,13 +181,13 @@ def test_a_collection_keeps_the_outputs_of_a_running_job_and_forgets_old_jobs(st
     with Job(session, ThreadEngine(1), JOB, "a job") as job:
         plan = Plan(_Writing(), [Task("0" * 64, b"made by a task", 1)])
         (result,) = job.run(plan, ProgressCounter(silent, "rows", 1, 1))
-        wd.gc()
+        wd.gc(dry_run=False)
         assert session.reader.stat(blob_key(result.blobs[0].hash)).size_bytes == result.blobs[0].byte_size
-    wd.gc()
+    wd.gc(dry_run=False)
     assert len(records(store)) == 1, "an interrupted job may go on for a week"
     old = (datetime.now(UTC) - timedelta(days=8)).timestamp()
     os.utime(records(store)[0], (old, old))
-    wd.gc()
+    wd.gc(dry_run=False)
     assert not list(session.reader.list_objects(JOBS_PREFIX))
 
 

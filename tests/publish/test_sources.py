@@ -127,13 +127,9 @@ def test_written_files_have_what_partial_reads_need(tmp_path: Path) -> None:
     chunk = metadata.row_group(0).column(0)
     assert chunk.statistics.has_min_max
     assert chunk.has_offset_index
-<<<<<<< HEAD
-    assert "DELTA_BINARY_PACKED" in chunk.encodings  # consecutive integers are stored as differences
-=======
     assert chunk.compression == "UNCOMPRESSED", "random numbers"
     assert "DELTA_BINARY_PACKED" in metadata.row_group(0).column(1).encodings
     assert metadata.row_group(0).column(2).compression == "ZSTD"
->>>>>>> main
     assert describe_parquet(path).row_count == 300_000
     data = bytearray(path.read_bytes())
     data[chunk.data_page_offset + 500] ^= 1
