@@ -110,7 +110,7 @@ class _Chunks:
         size, _, extension = line.partition(b";")
         if not _SIZE.fullmatch(size):
             raise S3Error("IncompleteBody", "a chunk has no valid size")
-        name, _, signature = extension.strip().partition(b"=")
+        name, _, signature = extension.partition(b"=")
         if self._is_signed and name != b"chunk-signature":
             raise S3Error("SignatureDoesNotMatch", "a chunk has no signature")
         return int(size, 16), signature.decode("latin-1")
