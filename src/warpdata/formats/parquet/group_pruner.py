@@ -1,7 +1,8 @@
 """Rows of a row group that cannot match a filter, by bloom filters and the page index of the file.
 
-Neither has a checksum. So they are used only for columns whose pages have none either: otherwise damage that reading the
-pages would find could hide rows. What does not fit the verified footer is ignored. Implements "Bloom filters" and "Page index" of docs/specs/tables.md.
+Neither has a checksum. So they are used only for columns whose pages have none either: otherwise damage that reading
+the pages would find could hide rows. What does not fit the verified footer is ignored. Implements "Bloom filters" and
+"Page index" of docs/specs/tables.md.
 """
 
 from __future__ import annotations
