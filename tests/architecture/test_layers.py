@@ -60,8 +60,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"kinds", "kinds.tables"},
     "streaming": FOUNDATION | {"storage", "storage.cache", "repository.manifest", "query", "formats.media"},
     "kinds.episodes": FOUNDATION
-    | {"session", "storage", "repository.manifest", "formats.media", "formats.parquet", "formats.wshard"}
-    | {"formats.search", "query", "kinds", "kinds.tables", "streaming"},
+    | {"session", "storage", "repository.manifest", "repository.rows", "formats.media", "formats.parquet"}
+    | {"formats.wshard", "formats.search", "query", "kinds", "kinds.tables", "streaming"},
     "publish": FOUNDATION
     | {
         "jobs",

@@ -34,7 +34,7 @@ def complete(*words: str) -> list[str]:
 
 def test_complete_commands_and_options() -> None:
     assert complete("in") == ["init", "info", "inspect", "ingest", "index"]
-    assert complete("l") == ["list-remote", "label", "login", "logout", "log", "ls", "list"]
+    assert complete("l") == ["list-remote", "label", "labels", "login", "logout", "log", "ls", "list"]
     assert complete("info", "--st") == ["--store"]
     assert complete("stream", "--format", "") == ["jsonl", "arrow", "csv"]
     assert complete("head", "--mode", "") == ["auto", "remote", "hybrid", "local"]

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.scenes import ask, run
 from tests.cli.test_app import loaded
 from tests.exporters.scenes import files_of, publish_pets
+from warpdata.cli.label_report import LABEL_FORMAT_NAMES
 from warpdata.exporters import EXPORT_FORMATS
 
 
@@ -19,7 +20,7 @@ def pets() -> None:
 
 def test_formats_of_the_command_are_those_of_the_library() -> None:
     (option,) = [each for each in loaded("export").params if each.name == "format_"]
-    assert tuple(option.type.choices) == EXPORT_FORMATS  # type: ignore[attr-defined]
+    assert set(option.type.choices) == {*EXPORT_FORMATS, *LABEL_FORMAT_NAMES}  # type: ignore[attr-defined]
 
 
 def test_the_document_has_its_keys_and_the_directory_its_files(tmp_path: Path) -> None:

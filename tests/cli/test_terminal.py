@@ -175,6 +175,16 @@ RUNS: dict[str, list[list[str]]] = {
     "collection repair": [["acme/pets"], ["acme/pets", HOSTILE]],
     "collection integrity": [["acme/pets"], [HOSTILE]],
     "collection rm": [["acme/pets", HOSTILE], ["acme/pets", "a.png"]],
+    "import": [["coco", "acme/pets", "recordings"], ["voc", HOSTILE_ID, "images"], ["yolo", "acme/pets", HOSTILE]],
+    "labels inbox ls": [["acme/pets"], [HOSTILE_ID], [HOSTILE]],
+    "labels inbox show": [["acme/pets", HOSTILE], [HOSTILE_ID, "x"]],
+    "labels inbox accept": [["acme/pets", HOSTILE], ["acme/pets", "--clean", "--annotator", ONE_LINE]],
+    "labels inbox reject": [["acme/pets", HOSTILE, "--note", ONE_LINE]],
+    "labels inbox add": [["acme/pets", "table.csv"], ["acme/pets", "table.csv", "--version", ONE_LINE]],
+    "labels quality": [["acme/pets"], [HOSTILE_ID], [HOSTILE]],
+    "labels check": [["https://127.0.0.1:1", HOSTILE_ID], [HOSTILE, "acme/pets"]],
+    "embed": [[HOSTILE_ID, "x", "--function", HOSTILE], [HOSTILE_ID, HOSTILE, "--function", "json:dumps"]],
+    "simulate": [[HOSTILE_ID, "--ranks", "2"], [HOSTILE]],
     "login": [[HOSTILE, "--token-file", "table.csv"], ["https://127.0.0.1:1", "--token-file", HOSTILE]],
     "logout": [[HOSTILE], ["https://127.0.0.1:1"]],
     "index create": [[HOSTILE_ID, "main", ONE_LINE], [HOSTILE_ID, "main", "image"]],
@@ -184,7 +194,12 @@ RUNS: dict[str, list[list[str]]] = {
     "search": [[HOSTILE_ID, "--text", HOSTILE, "--column", "image"], [HOSTILE_ID, "--text", "x", "--column", ONE_LINE]],
     "server user": [[HOSTILE], ["ann"]],
     "server role": [["ann", HOSTILE, "viewer"], ["ann", "acme", "viewer"]],
-    "server token": [["ann", "--name", ONE_LINE], [HOSTILE]],
+    "server token create": [["ann", "--name", ONE_LINE], [HOSTILE]],
+    "server token list": [["ann"], [HOSTILE]],
+    "server token revoke": [["ann", HOSTILE], [HOSTILE, "x"]],
+    "server s3-key": [["ann", "acme", "--name", ONE_LINE], ["ann", HOSTILE]],
+    "server s3-revoke": [["ann", HOSTILE], [HOSTILE, "x"]],
+    "server backup": [["backup.db"], ["recordings"]],
     "server link": [["ann"], [HOSTILE]],
     "server revoke": [[HOSTILE]],
     "server reindex": [[]],
@@ -196,7 +211,7 @@ def test_every_command_is_tried() -> None:
     assert not set(COMMANDS) - set(RUNS) - SERVERS
 
 
-SERVERS = {"serve", "tensors serve", "worker"}
+SERVERS = {"serve", "tensors serve", "worker", "gateway"}
 """Commands that run until they are interrupted."""
 
 

@@ -120,6 +120,7 @@ def objects(dataset: wd.Dataset, tmp_path_factory: pytest.TempPathFactory) -> li
             wd.Mask("cat", np.eye(500)),
             wd.collection("a/pets", store=dataset.session),
         ),
+        wd.Polyline("kerb", [(n, n) for n in range(500)]),
         *(wd.Polygon("cat", [(n, n) for n in range(500)]), wd.Keypoints("cat", [(n, n) for n in range(500)])),
         *(dataset.edit(), wd.MergeConflict("main", 1, ("x",), {"x": 1}, {"x": 2}, None)),
         wd.export("a/x", directory / "exported", dry_run=True, store=dataset.session.reader.url),

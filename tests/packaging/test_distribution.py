@@ -90,9 +90,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def test_demo_needs_few_libraries() -> None:
-    """`make demo` must not download torch and the tools of developers."""
+    """`make demo` must not download torch and the tools of developers. Its last line opens the page of the service."""
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("$(DEMO_STAMP):")[1].split("\n\n")[0]
     assert "'.[demo]'" in recipe
-    assert EXTRAS["demo"] == ["scikit-learn>=1.5"]
+    assert EXTRAS["demo"] == ["warpdata-lake[server]", "scikit-learn>=1.5"]
+    assert not [each for each in EXTRAS["server"] if re.match(r"torch|pandas|datasets|pytest|mypy", each)]
     parsed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert len(parsed["project"]["dependencies"]) <= 12

@@ -48,7 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Publish": {
         "publish": "Publish tables, files, episodes and tensors.",
         "ingest": "Publish media, CSV files and datasets of other libraries.",
-        "import": "Add labels of other tools to a collection.",
+        "import": "Add labels of another tool to a collection, with their images.",
         "label": "Give a version a permanent name, or list labels.",
         "branch": "Create a branch at a version, or list branches.",
         "restore": "Make an earlier version the head of a branch again.",
@@ -83,7 +83,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "Serve the datasets of a store over HTTP.",
         "worker": "Run the jobs of a service.",
-        "gateway": "Serve versions as S3 buckets, read-only.",
+        "gateway": "Serve versions as S3 buckets, read-only, to tools that speak S3.",
         "login": "Keep the token of a service on this machine.",
         "logout": "Forget the token of a service on this machine.",
         "server": "Users, tokens, the index and the audit log of a service.",

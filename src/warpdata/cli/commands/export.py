@@ -32,7 +32,6 @@ _KEYS = {
     "changed": _OUTCOME,
     "lost": _OUTCOME,
     "added": _OUTCOME,
-    "in, out": "of labels: as `warp import` prints them; then lost, changed and added have {fact, why, count, first}",
 }
 
 

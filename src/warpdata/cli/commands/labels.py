@@ -28,7 +28,7 @@ _ITEM = "{inbox_id, state, path, source, annotator, time, objects, hash, base}"
 
 @group("labels")
 def labels() -> None:
-    """Connect labelling tools, review labels that came back from them, and check the quality of labels.
+    """Connect labelling tools, review labels that came back, and check their quality.
 
     `warp import` adds the labels of a directory, and `warp export` writes them.
     """
@@ -208,7 +208,9 @@ _QUALITY = {
 @click.option("--paths", "check", type=click.Choice(_CHECKS), help="Print only the images with findings of this check.")
 @click.pass_obj
 def _quality(cli: CliContext, /, address: str, check: str | None, **given: Any) -> None:
-    """Check labels: tiny, overlapping, duplicate and outside boxes, leakage between splits, balance, agreement.
+    """Check the quality of labels.
+
+    Finds tiny, overlapping, duplicate and outside boxes and leakage between splits, and shows balance and agreement.
 
     \b
       warp labels quality acme/pets@v3

@@ -227,7 +227,7 @@ def _backup(cli: CliContext, target: Path, database: str | None) -> None:
 @database_option()
 @click.pass_obj
 def _revoke(cli: CliContext, user: str, token_id: str, database: str | None) -> None:
-    """End a token of a user, and the signed URLs that were made with it."""
+    """End a token of a user, and the URLs that were signed with it."""
     with open_cli_service(cli, database) as service:
         from warpdata.server import AuditEntry, find_user, revoke_token
 
