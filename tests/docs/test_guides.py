@@ -94,7 +94,7 @@ def test_page_runs_from_top_to_bottom(
         else:
             pytest.fail(f"{where} is a block that no test runs: {block.info!r}")
         ran.add(block.info)
-    assert "python" in ran
+    assert "python" in ran or page.name == "page.md", "every page but that of the web page has Python to run"
 
 
 def check_variables(text: str) -> None:
@@ -179,7 +179,7 @@ def test_commands_in_the_text_exist(page: str, line: str) -> None:
     words = shlex.split(line.split(" | ")[0], comments=True)
     command = warp.get_command(context, words[1])
     rest = words[2:]
-    if isinstance(command, click.Group) and rest:
+    while isinstance(command, click.Group) and rest:
         command, rest = command.get_command(context, rest[0]), rest[1:]
     assert command is not None, line
     options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}

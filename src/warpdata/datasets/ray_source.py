@@ -36,7 +36,7 @@ _OPEN_VERSIONS = 4
 
 def to_ray(dataset: Dataset, request: StreamRequest, references: References, blocks: int | None) -> Any:
     """Return a `ray.data.Dataset` of the rows of a request."""
-    if references not in get_args(References):
+    if not isinstance(references, str) or references not in get_args(References):
         raise BadInputError(f"references={references!r} is not known", hint=f"Use {' or '.join(get_args(References))}.")
     data = require("ray.data", purpose="to_ray", extra="ray")
     rows = _Rows(VersionAddress.of(dataset.session, dataset.version_ref), request, references)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from warpdata.errors import BadInputError
 
@@ -35,6 +35,7 @@ class WorkerBudget:
     read_memory_bytes: int
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Runs a function for many items."""
 

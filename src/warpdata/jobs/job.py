@@ -36,6 +36,7 @@ EngineChoice: TypeAlias = str | Engine | None
 engine with options."""
 
 _PROCESS_ONLY = "memory://"
+_ENGINES = 'Use "threads", "processes", "ray" or "ray://HOST:PORT".'
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,17 @@ class JobOptions:
     engine: EngineChoice = None
     job: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.job is not None:
+            check_ref_name(self.job, "job")
+
 
 def choose_engine(choice: EngineChoice) -> Engine | None:
     """Return the engine that was asked for; None for none."""
-    if choice is None or not isinstance(choice, str):
+    if choice is None or isinstance(choice, Engine):
         return choice
+    if not isinstance(choice, str):
+        raise BadInputError(f"engine={choice!r} is not an engine", hint=_ENGINES)
     if choice == "threads":
         return ThreadEngine()
     if choice == "processes":
@@ -58,9 +65,7 @@ def choose_engine(choice: EngineChoice) -> Engine | None:
         return RayEngine()
     if choice.startswith("ray://"):
         return RayEngine(choice)
-    raise BadInputError(
-        f"engine={choice!r} is not known", hint='Use "threads", "processes", "ray" or "ray://HOST:PORT".'
-    )
+    raise BadInputError(f"engine={choice!r} is not known", hint=_ENGINES)
 
 
 class Job:

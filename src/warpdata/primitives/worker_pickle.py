@@ -21,7 +21,7 @@ from warpdata.primitives.extras import require
 
 __all__ = ["PortableFunction", "check_sendable", "decode_function", "encode_function", "without_missing_script"]
 
-_HINT = "Use functions of a module that the workers can import."
+_HINT = "Use functions of a module that the workers can import, or none: num_workers=0, or no engine."
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 

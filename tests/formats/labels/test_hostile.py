@@ -190,6 +190,7 @@ def test_malformed_files_are_refused(case: str) -> None:
         (
             "voc",
             voc(
+                "<size><width>10</width><height>10</height></size>"
                 "<object><name>c</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></object>"
             ),
         ),
@@ -234,6 +235,7 @@ def hostile_names() -> list[str]:
     listed += [f"{'../' * depth}etc/passwd" for depth in range(1, 12)] + [
         f"a/{'../' * depth}b" for depth in range(2, 12)
     ]
+    listed += [f"dir/{name}" for name in (*unseen, *ends, *composed)]
     return list(dict.fromkeys(listed))[:200]
 
 

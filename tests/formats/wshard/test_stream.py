@@ -186,7 +186,9 @@ def test_exception_leaves_a_journal_with_every_step(tmp_path: Path) -> None:
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "ep.wshard"
-    record(path, 3).close()
+    writer = record(path, 3)
+    writer.flush()
+    writer.close()
     with pytest.raises(AlreadyExistsError, match="partial"):
         record(path, 3)
     recover(f"{path}.partial")

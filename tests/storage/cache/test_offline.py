@@ -22,6 +22,7 @@ from warpdata.errors import (
 from warpdata.limits import MIB
 from warpdata.primitives.hashing import Blob, blob_key, sha256_hex
 from warpdata.repository.catalog import is_valid, key_policy
+from warpdata.repository.manifest import Json, canonical_json
 from warpdata.storage import ByteRange, LocalStore, MetadataCache, MetadataCacheFiles, Reader, read_blob
 from warpdata.storage.cache import BlobCache, Mode, OfflineReader, parse_mode
 from warpdata.testing import FaultyStore
@@ -31,6 +32,14 @@ HINT = "Run `warp warm acme/pets` while online."
 DATA = noise(1, 5 * MIB)
 BLOB = Blob(sha256_hex(DATA), len(DATA))
 KEY = blob_key(BLOB.hash)
+
+
+def record(name: str) -> bytes:
+    body: dict[str, Json] = {"name": name}
+    return canonical_json({**body, "checksum": sha256_hex(canonical_json(body))})
+
+
+HEAD_RECORD, HINT_RECORD = record("head"), record("hint")
 
 
 class RemoteStore(FaultyStore):
@@ -58,8 +67,8 @@ def reader(cache: BlobCache, store: RemoteStore, tmp_path: Path, monkeypatch: py
     """Read some small objects online, then refuse every socket."""
     page = b"a page"
     objects = {
-        "datasets/acme/pets/latest.json": b"hint",
-        "datasets/acme/pets/heads/main/00000000000000000001.json": b"head",
+        "datasets/acme/pets/latest.json": HINT_RECORD,
+        "datasets/acme/pets/heads/main/00000000000000000001.json": HEAD_RECORD,
         blob_key(sha256_hex(page)): page,
     }
     online = MetadataCache(store, tmp_path / "metadata", key_policy, is_valid)
@@ -100,14 +109,14 @@ def test_a_cached_blob_is_read_in_every_way(reader: OfflineReader) -> None:
 def test_small_objects_have_the_content_of_their_last_read(reader: OfflineReader, store: RemoteStore) -> None:
     store.replace("datasets/acme/pets/latest.json", b"moved on")
     fetched = reader.read("datasets/acme/pets/latest.json")
-    assert fetched.data == b"hint"
+    assert fetched.data == HINT_RECORD
     assert fetched.etag is not None
     assert reader.read_if_changed("datasets/acme/pets/latest.json", fetched.etag) is None
     assert reader.read_if_changed("datasets/acme/pets/latest.json", "other") == fetched
-    assert reader.read("datasets/acme/pets/heads/main/00000000000000000001.json").data == b"head"
+    assert reader.read("datasets/acme/pets/heads/main/00000000000000000001.json").data == HEAD_RECORD
     assert reader.read(blob_key(sha256_hex(b"a page"))).data == b"a page"
-    assert b"".join(reader.stream("datasets/acme/pets/latest.json")) == b"hint"
-    assert reader.stat("datasets/acme/pets/latest.json").size_bytes == 4
+    assert b"".join(reader.stream("datasets/acme/pets/latest.json")) == HINT_RECORD
+    assert reader.stat("datasets/acme/pets/latest.json").size_bytes == len(HINT_RECORD)
 
 
 def test_a_missing_object_raises_with_a_hint(reader: OfflineReader) -> None:

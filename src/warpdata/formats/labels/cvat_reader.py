@@ -11,6 +11,7 @@ from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Label, Mask, Polygon, Polyline
 from warpdata.formats.labels.conservation import Conservation
 from warpdata.formats.labels.files import LabelFiles, foreign_path
+from warpdata.formats.labels.geometry import is_coordinate
 from warpdata.formats.labels.model import LabeledImage, LabelSet
 from warpdata.formats.labels.options import LabelOptions
 from warpdata.formats.labels.voc import decode_corner_texts
@@ -178,6 +179,6 @@ def _decimal(one: Element, name: str, where: str) -> Decimal:
         value = Decimal(text)
     except ArithmeticError as error:
         raise CorruptError(f"{where}: {name} is a number, not {text[:40]!r}") from error
-    if not value.is_finite() or abs(value.adjusted()) > 300:
+    if not is_coordinate(value):
         raise CorruptError(f"{where}: no coordinate can be {text[:40]}")
     return value

@@ -22,6 +22,7 @@ __all__ = [
     "corners_of",
     "decimals",
     "has_hole",
+    "is_coordinate",
     "is_same_drawing",
     "mask_bounds",
     "shorten",
@@ -31,11 +32,17 @@ _T = TypeVar("_T")
 
 EXACT = Context(prec=120)
 """Arithmetic with more digits than any coordinate needs."""
+_EXPONENTS = range(-400, 301)
 _DIGITS = (9, 17, 24, 40)
 _DRAWING_TOLERANCE = 1e-6
 
 Bounds = tuple[float, float, float, float]
 """The x and y of the top left corner, width and height."""
+
+
+def is_coordinate(value: Decimal) -> bool:
+    """Return whether a number may be a coordinate. Exact arithmetic with others would take long."""
+    return value.is_finite() and (not value or value.adjusted() in _EXPONENTS)
 
 
 def decimals(values: Iterable[float]) -> list[Decimal]:

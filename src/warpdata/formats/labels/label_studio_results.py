@@ -14,7 +14,7 @@ from typing import Any
 from warpdata.errors import BadInputError
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Label, Mask, Polygon, Polyline
 from warpdata.formats.labels.brush import decode_brush, encode_brush
-from warpdata.formats.labels.geometry import EXACT, decimals, shorten
+from warpdata.formats.labels.geometry import EXACT, decimals, is_coordinate, shorten
 
 __all__ = ["RESULT_TYPES", "decode_result", "encode_result"]
 
@@ -164,6 +164,6 @@ def _number(value: Any) -> Decimal:
         found = Decimal(value)
     else:
         raise BadInputError(f"a coordinate is a number, not {value!r}")
-    if not found.is_finite() or abs(found.adjusted()) > 300:
+    if not is_coordinate(found):
         raise BadInputError(f"no coordinate can be {value!r}")
     return found

@@ -15,7 +15,7 @@ from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.labels.annotations import Annotation, Box
 from warpdata.formats.labels.conservation import Conservation
 from warpdata.formats.labels.files import ImagePlace, LabelFile, LabelFiles, OutputFile, foreign_path, image_names
-from warpdata.formats.labels.geometry import EXACT, decimals, shorten
+from warpdata.formats.labels.geometry import EXACT, decimals, is_coordinate, shorten
 from warpdata.formats.labels.model import LabeledImage, LabelSet
 from warpdata.formats.labels.options import LabelOptions, StemNames, safe_name
 from warpdata.formats.labels.parts import box_around, stem_of
@@ -196,7 +196,7 @@ def _decimal(text: str | None, where: str) -> Decimal:
         value = Decimal((text or "").strip())
     except ArithmeticError as error:
         raise CorruptError(f"{where}: a corner is a number, not {(text or '')[:40]!r}") from error
-    if not value.is_finite() or abs(value.adjusted()) > 300:
+    if not is_coordinate(value):
         raise CorruptError(f"{where}: no coordinate can be {value}")
     return value
 

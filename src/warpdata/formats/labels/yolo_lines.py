@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 
 from warpdata.errors import BadInputError
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Polygon
-from warpdata.formats.labels.geometry import EXACT, bounds_of
+from warpdata.formats.labels.geometry import EXACT, bounds_of, is_coordinate
 
 __all__ = ["TASKS", "decode_box", "decode_corners", "decode_keypoints", "decode_line", "decode_polygon"]
 
@@ -65,7 +65,7 @@ def decode_line(numbers: Sequence[str], name: str, size: Size, task: str | None,
         values = [Decimal(number) for number in numbers]
     except InvalidOperation as error:
         raise BadInputError(f"{' '.join(numbers)[:80]!r} is not a list of numbers") from error
-    if not all(value.is_finite() and abs(value.adjusted()) < 300 for value in values):
+    if not all(map(is_coordinate, values)):
         raise BadInputError(f"{' '.join(numbers)[:80]!r} has a number that no coordinate can be")
     if shape[0] and len(values) == 4 + shape[0] * shape[1]:
         return _pose(values, name, size, shape)
