@@ -1,4 +1,4 @@
-"""The inbox of a collection: what labelling tools send back, kept as it came until somebody merges it.
+"""The inbox of a collection: what labelling tools send back, kept as it came until it is merged.
 
 An entry is bound to the version that it was sent for. It is created once and never changed; a file that is sent again
 is another entry. Implements "Writing" of docs/specs/gateway.md.

@@ -1,7 +1,7 @@
 """Labels that come back from a labelling tool: the JSON that Label Studio stores, and the XML of CVAT.
 
-What comes back says on which bytes it was drawn: a task of ours names hash and version of its image. Implements
-"Binding" of docs/specs/label-inbox.md.
+A returned label says on which bytes it was drawn: a task that warpdata made names hash and version of its image.
+Implements "Binding" of docs/specs/label-inbox.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""If this fails, the gateway answers requests that nobody with a key has signed, or refuses those that somebody has.
+"""If this fails, the gateway answers requests without a valid signature, or refuses valid ones.
 
 botocore signs, as an implementation of its own, and the gateway verifies.
 """

@@ -1,7 +1,7 @@
 """Label Studio: tasks with annotations and predictions, as its JSON export and its storages have them.
 
-A task of ours names path, hash and version of its image in `data`, so that a label that comes back says what it was
-drawn on. Attributes are in `meta.attributes` of a region.
+A task that warpdata makes names path, hash and version of its image in `data`, so that a returned label says what it
+was drawn on. Attributes are in `meta.attributes` of a region.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sign-in with an OpenID Connect provider: authorization code with PKCE, and an ID token that is checked here.
 
-The provider says who somebody is; users and roles are those of the service. A user is found by the subject of the
+The provider identifies people; users and roles are those of the service. A user is found by the subject of the
 provider, and the first time by a verified e-mail address that is the name of the user.
 """
 
