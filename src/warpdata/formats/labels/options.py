@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from warpdata.formats.labels.conservation import Conservation
 
 __all__ = ["LabelOptions", "StemNames", "safe_name"]
 
+_MAX_NAME_BYTES = 200
 _UNSAFE = re.compile(r"[^\w .+-]|^[.\s]|[.\s]$")
 
 
@@ -35,7 +37,9 @@ class LabelOptions:
 
 def safe_name(name: str) -> str:
     """Return a text as the name of a file or directory. Characters that could lead out of it become `_`."""
-    return _UNSAFE.sub("_", name)[:100] or "_"
+    text = _UNSAFE.sub("_", unicodedata.normalize("NFC", name))
+    short = text.encode(errors="replace")[:_MAX_NAME_BYTES].decode(errors="ignore")
+    return _UNSAFE.sub("_", short) or "_"
 
 
 class StemNames:
