@@ -176,6 +176,7 @@ RUNS: dict[str, list[list[str]]] = {
     "collection integrity": [["acme/pets"], [HOSTILE]],
     "collection rm": [["acme/pets", HOSTILE], ["acme/pets", "a.png"]],
     "import": [["coco", "acme/pets", "recordings"], ["voc", HOSTILE_ID, "images"], ["yolo", "acme/pets", HOSTILE]],
+    "labels inbox sync": [["acme/pets"], [HOSTILE_ID], [HOSTILE]],
     "labels inbox ls": [["acme/pets"], [HOSTILE_ID], [HOSTILE]],
     "labels inbox show": [["acme/pets", HOSTILE], [HOSTILE_ID, "x"]],
     "labels inbox accept": [["acme/pets", HOSTILE], ["acme/pets", "--clean", "--annotator", ONE_LINE]],

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.faults.scenes import link, memory
-from warpdata.collections import Collection, merge_objects
+from warpdata.collections import Collection, InboxFiles, InboxSource, merge_objects
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ObjectNotFoundError
 from warpdata.formats.labels import Annotation, Box, Label, LabeledImage, annotation_members, label_studio_task
+from warpdata.repository.catalog import parse_address
 
 SIZE = (80, 60)
 CAT, DOG = wd.Box("cat", 1, 2, 30, 20), wd.Box("dog", 40, 30, 10.1, 10 / 3)
@@ -70,6 +71,29 @@ def test_a_repeated_delivery_is_one_item() -> None:
     assert collection.inbox.receive(data) == collection.inbox.receive(data)
     assert len(collection.inbox.items()) == 1
     assert collection.inbox.receive(returned(collection, [CAT], at="2")) != collection.inbox.receive(data)
+
+
+def test_files_that_a_tool_has_sent_become_items_once() -> None:
+    collection = pets()
+    label = collection.create_version("v1")
+    files, session = InboxFiles(collection.session, collection.id), collection.session
+    found = session.catalog.resolve(parse_address(f"{collection.id}@v1"))
+
+    def send(name: str, data: bytes, nonce: str) -> None:
+        source = InboxSource("ann", "KEY", session.clock(), nonce)
+        assert files.receive(found, "v1", name, data, source, "application/json")
+
+    send("17", returned(collection, [CAT]), "a")
+    send("18", b"no label", "b")
+    done = collection.inbox.sync()
+    assert [name for name, _ in done.unread] == ["v1/18"]
+    [item] = done.items
+    assert collection.inbox.review(item).item.base == found.version
+    assert label.version == found.version
+    collection.inbox.accept(item)
+    assert collection.annotations("cats/1.png") == [CAT]
+    assert collection.inbox.sync() == done
+    assert collection.inbox.items() == [], "an item that was decided stays decided"
 
 
 def test_a_label_of_other_bytes_is_stale() -> None:

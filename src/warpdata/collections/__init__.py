@@ -7,7 +7,7 @@ from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
-from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, LabelInbox
+from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, InboxSync, LabelInbox
 from warpdata.collections.inbox_files import InboxEntry, InboxFile, InboxFiles, InboxSource
 from warpdata.collections.integrity import IntegrityReport
 from warpdata.collections.label_export import LabelExport
@@ -64,6 +64,7 @@ __all__ = [
     "InboxItem",
     "InboxReview",
     "InboxSource",
+    "InboxSync",
     "IntegrityReport",
     "Keypoints",
     "Label",

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from warpdata.collections.agreement import AnnotatedImage, agreement_table
+from warpdata.collections.inbox_files import InboxFiles
 from warpdata.collections.object_merge import ObjectMerge, merge_objects
 from warpdata.collections.records import RecordStore
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
 from warpdata.datasets import Dataset
-from warpdata.errors import BadInputError, ConflictError, ErrorKind, NotFoundError, ObjectNotFoundError
+from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError
 from warpdata.formats.labels import (
     Annotation,
     annotation_members,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from warpdata.collections.collection import Collection
 
-__all__ = ["INBOX_STATES", "InboxItem", "InboxRecord", "InboxReview", "LabelInbox"]
+__all__ = ["INBOX_STATES", "InboxItem", "InboxRecord", "InboxReview", "InboxSync", "LabelInbox"]
 
 INBOX_STATES = ("clean", "conflict", "stale", "unchanged", "accepted", "rejected")
 _ID_LENGTH = 32
@@ -110,6 +111,14 @@ class InboxReview:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class InboxSync:
+    """The items of the files that tools have sent. `unread` has the name of each other file, and why it has none."""
+
+    items: tuple[str, ...]
+    unread: tuple[tuple[str, str], ...]
+
+
 @check_arguments
 class LabelInbox:
     """Labels that came back to a collection. Nothing enters HEAD before `accept`."""
@@ -132,6 +141,22 @@ class LabelInbox:
         if source not in ("label-studio", "cvat"):
             raise BadInputError(f"source={source!r} is not known", hint="Use 'label-studio' or 'cvat'.")
         return [self.add(one, version=version, annotator=annotator) for one in parse_returned(data, source)]
+
+    def sync(self, source: str = "label-studio") -> InboxSync:
+        """Make items of the files that a tool has sent to the S3 gateway. A repetition makes nothing twice.
+
+        Of a file that was sent several times, the newest counts. Files that cannot be read stay, and are listed.
+        """
+        files = InboxFiles(self._collection.session, self._collection.id)
+        items: list[str] = []
+        unread: list[tuple[str, str]] = []
+        for file in files.files():
+            try:
+                entry = files.newest(file)
+                items += self.receive(entry.content(), source, version=entry.version)
+            except (BadInputError, CorruptError, NotFoundError) as error:
+                unread.append((f"{file.ref}/{file.name}", error.message))
+        return InboxSync(tuple(items), tuple(unread))
 
     def add(self, returned: ReturnedLabel, *, version: str | None = None, annotator: str | None = None) -> str:
         """Store one returned label, and return the id of the item."""

@@ -176,6 +176,25 @@ def _add(cli: CliContext, /, dataset_id: str, files: tuple[Path, ...], **given: 
         print_line(f"{count_text(len(found), 'item')} in the inbox of {dataset_id}")
 
 
+@command("sync", json_keys={"items": "ids of the items", "unread": "list of {file, reason}"})
+@dataset_argument()
+@click.pass_obj
+def _sync(cli: CliContext, dataset_id: str) -> None:
+    """Make items of the files that Label Studio has sent to the S3 gateway.
+
+    A repetition makes nothing twice. Files that cannot be read stay, and are listed.
+    """
+    with cli.progress(f"Reading what was sent to {dataset_id}"):
+        found = _open(cli, dataset_id).sync()
+    if cli.as_json:
+        unread = [{"file": name, "reason": reason} for name, reason in found.unread]
+        print_json({"items": list(found.items), "unread": unread})
+        return
+    print_line(f"{count_text(len(found.items), 'item')} in the inbox of {dataset_id} from files of the gateway")
+    for name, reason in found.unread:
+        note(escape(f"{name} is no label: {reason}"))
+
+
 _QUALITY = {
     "dataset_id": "workspace/name",
     "version": "64 hex digits",
@@ -271,7 +290,7 @@ def _print_review(review: InboxReview) -> None:
         note(f"lost: {escape(lost)}")
 
 
-for _command in (_ls, _show, _accept, _reject, _add):
+for _command in (_sync, _ls, _show, _accept, _reject, _add):
     inbox.add_command(_command)
 labels.add_command(inbox)
 labels.add_command(_quality)

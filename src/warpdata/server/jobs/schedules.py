@@ -36,7 +36,7 @@ _AT_ONCE = 20
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """A job to start every so many seconds. Without a place, it is for the whole service."""
+    """A job to start at intervals. Without a place, it is for the whole service."""
 
     kind: str
     owner_id: str
