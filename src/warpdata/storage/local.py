@@ -64,10 +64,14 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
-    """Implements `Writer` over a directory, which is made on the first write."""
+    """Implements `Writer` over a directory, which is made on the first write.
 
-    def __init__(self, root: Path) -> None:
+    Without `sync_writes`, writes are atomic, but a power cut may take those of the last seconds.
+    """
+
+    def __init__(self, root: Path, *, sync_writes: bool = True) -> None:
         self._root = root
+        self._sync_writes = sync_writes
         self._prefix = f"{root}{os.sep}"
 
     def __repr__(self) -> str:
@@ -282,7 +286,11 @@ class LocalStore:
         """Open a temporary file. Its mode is the user's default: the object keeps it, and others must read it."""
         directory = self._root / _TEMPORARY
         make_directories(directory)
-        return AtomicFile(self._path(key), temporary=directory / secrets.token_hex(16), is_durable=_is_durable(key))
+        return AtomicFile(
+            self._path(key),
+            temporary=directory / secrets.token_hex(16),
+            is_durable=self._sync_writes and _is_durable(key),
+        )
 
     @contextmanager
     def _translated(self, key: str, *, writing: bool = False) -> Iterator[None]:
