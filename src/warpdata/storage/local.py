@@ -203,6 +203,10 @@ class LocalStore:
         with self._staged(key) as staged:
             staged.file.write(data)
             _sync_before_name(staged)
+            if key.endswith(_UNSYNCED_NAME):
+                # A file system may write a file to the disk when it takes the name of another, as ext4 does. That
+                # takes milliseconds, and a hint that is absent for a moment costs a reader a listing.
+                staged.path.unlink(missing_ok=True)
             staged.replace()
         self._forget(key)
 
