@@ -84,8 +84,13 @@ def test_small_shards_of_a_local_store_are_filtered_by_few_queries(
     wanted = [n for n in range(400) if n % 7 == 3]
     assert table.filter("n % 7 = 3").row_numbers().tolist() == wanted
     queries: list[int] = []
-    query = Evaluator._query
-    monkeypatch.setattr(Evaluator, "_query", lambda self, rows: queries.append(rows.num_rows) or query(self, rows))
+    evaluate = Evaluator._query
+
+    def query(self: Evaluator, rows: pa.Table) -> Any:
+        queries.append(rows.num_rows)
+        return evaluate(self, rows)
+
+    monkeypatch.setattr(Evaluator, "_query", query)
     assert table.filter("n % 7 = 3 AND x >= 0").to_arrow()["n"].to_pylist() == wanted
     assert sum(queries) <= 400
     assert len(queries) <= 2
