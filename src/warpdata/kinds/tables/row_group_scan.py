@@ -116,6 +116,15 @@ class FullScan:
         return conform(kept, self._schema)
 
 
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """The rows of a task, with True for those that match the filter."""
+
+    task: ScanTask
+    rows: pa.Table
+    mask: NDArray[np.bool_]
+
+
 class FilteredScan:
     """Reads the rows of its tasks that a filter keeps. Safe to share between threads."""
 
@@ -133,8 +142,8 @@ class FilteredScan:
         self._options = DecodeOptions(dictionaries=(*filterable, *self._rest))
         self.joins_small = self._evaluator.needs_sql
         """True if `evaluate_together` saves work."""
-        self._evaluated: dict[int, tuple[pa.Table, NDArray[np.bool_]]] = {}
-        """The rows of small tasks with the values of the filter, by the identity of the task, until it is read."""
+        self._evaluated: dict[int, _Evaluated] = {}
+        """Small tasks with the values of the filter, by the identity of the task, until it is read."""
 
     def fetch(self, task: ScanTask) -> FetchedRanges | None:
         """Fetch what `read` and `match` decode; None if they will decode less, or nothing."""
@@ -169,7 +178,7 @@ class FilteredScan:
             return
         mask, start = self._evaluator.mask(pa.concat_tables(decoded)), 0
         for task, rows in zip(small, decoded, strict=True):
-            self._evaluated[id(task)] = rows, mask[start : start + rows.num_rows]
+            self._evaluated[id(task)] = _Evaluated(task, rows, mask[start : start + rows.num_rows])
             start += rows.num_rows
 
     def _select(self, task: ScanTask, fetched: FetchedRanges | None) -> tuple[pa.Table, Selection, Selection]:
@@ -177,7 +186,8 @@ class FilteredScan:
         evaluated = self._evaluated.pop(id(task), None)
         candidates = None if fetched or evaluated else self._candidates(task)
         if candidates is None:
-            rows, mask = evaluated or self._evaluate(task, fetched)
+            found = evaluated or self._evaluate(task, fetched)
+            rows, mask = found.rows, found.mask
             selection = Selection(mask if task.kept is None else mask & Selection.of(task.kept, task.take).mask)
             return rows, selection, selection
         if not len(candidates):
@@ -186,9 +196,9 @@ class FilteredScan:
         chosen = Selection(self._evaluator.mask(rows))
         return rows, Selection.of(candidates[chosen.positions], task.take), chosen
 
-    def _evaluate(self, task: ScanTask, fetched: FetchedRanges | None) -> tuple[pa.Table, NDArray[np.bool_]]:
+    def _evaluate(self, task: ScanTask, fetched: FetchedRanges | None) -> _Evaluated:
         rows = task.decode(self.columns, fetched or {}, self._options)
-        return rows, self._evaluator.mask(rows, is_alone=task.parallel_columns)
+        return _Evaluated(task, rows, self._evaluator.mask(rows, is_alone=task.parallel_columns))
 
     def _candidates(self, task: ScanTask) -> NDArray[np.int64] | None:
         """Return the rows of a task that may match, by what the file says beside its footer; None if that may be any.
