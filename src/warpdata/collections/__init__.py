@@ -7,10 +7,18 @@ from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
-from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, InboxSync, LabelInbox
+from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.inbox_files import InboxEntry, InboxFile, InboxFiles, InboxSource
+from warpdata.collections.inbox_items import (
+    INBOX_STATES,
+    InboxChoice,
+    InboxItem,
+    InboxOutcome,
+    InboxReview,
+    InboxSync,
+)
 from warpdata.collections.integrity import IntegrityReport
-from warpdata.collections.label_export import LabelExport
+from warpdata.collections.label_export import LabelExport, LabelExportRequest, export_labels
 from warpdata.collections.label_import import LabelImport
 from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
 from warpdata.collections.label_tasks import TaskChanges, task_changes
@@ -23,7 +31,7 @@ from warpdata.collections.repair import RepairReport
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
-from warpdata.collections.stored_labels import label_set
+from warpdata.collections.stored_labels import annotations_of, label_set
 from warpdata.collections.tables import FILES, check_collection, is_collection
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
@@ -58,10 +66,12 @@ __all__ = [
     "ErasureReceipt",
     "ImageChange",
     "Impact",
+    "InboxChoice",
     "InboxEntry",
     "InboxFile",
     "InboxFiles",
     "InboxItem",
+    "InboxOutcome",
     "InboxReview",
     "InboxSource",
     "InboxSync",
@@ -69,6 +79,7 @@ __all__ = [
     "Keypoints",
     "Label",
     "LabelExport",
+    "LabelExportRequest",
     "LabelImport",
     "LabelInbox",
     "LabelQuality",
@@ -91,11 +102,13 @@ __all__ = [
     "UploadReceipt",
     "VersionState",
     "annotation_members",
+    "annotations_of",
     "check_collection",
     "check_quality",
     "collection",
     "create_collection",
     "diff_objects",
+    "export_labels",
     "is_collection",
     "label_set",
     "match_objects",
