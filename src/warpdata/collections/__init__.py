@@ -31,8 +31,8 @@ from warpdata.collections.repair import RepairReport
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
-from warpdata.collections.stored_labels import annotations_of, label_set
-from warpdata.collections.tables import FILES, check_collection, is_collection
+from warpdata.collections.stored_labels import annotations_of, find_images, label_set
+from warpdata.collections.tables import FILES, check_collection, is_collection, quoted_lists
 from warpdata.collections.training import TrainingJob
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
@@ -109,12 +109,14 @@ __all__ = [
     "create_collection",
     "diff_objects",
     "export_labels",
+    "find_images",
     "is_collection",
     "label_set",
     "match_objects",
     "merge_objects",
     "parse_annotation",
     "parse_returned",
+    "quoted_lists",
     "read_annotations",
     "task_changes",
 ]

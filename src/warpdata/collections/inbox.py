@@ -8,6 +8,7 @@ docs/specs/label-inbox.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,6 +54,7 @@ __all__ = ["LabelInbox"]
 
 _ID_LENGTH = 32
 _READ = "inbox-read"
+_KEYS = "inbox-keys"
 
 
 @check_arguments
@@ -134,7 +136,15 @@ class LabelInbox:
             time=self._collection.session.timestamp(),
         )
         inbox_id = _id_of(record)
-        self._records.put(f"inbox/{inbox_id}", record)
+        if record.key:  # the same state of the work may arrive by a webhook, a storage and an export
+            alias = f"{_KEYS}/{_id_of(replace(record, annotator=''))}"
+            known = self._records.get(alias, InboxRead)
+            if known is not None:
+                return known.items[0]
+            self._records.put(f"inbox/{inbox_id}", record)
+            self._records.put(alias, InboxRead((inbox_id,)))
+        else:
+            self._records.put(f"inbox/{inbox_id}", record)
         return inbox_id
 
     def items(self, state: str | None = None) -> list[InboxItem]:

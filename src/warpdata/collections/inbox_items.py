@@ -121,7 +121,7 @@ class InboxOutcome:
 
 @dataclass(frozen=True, slots=True)
 class InboxRead:
-    """A file of a tool that was read, and the items that it made."""
+    """The items that were made of a file of a tool, or of one state of its work."""
 
     items: tuple[str, ...]
 
