@@ -167,12 +167,12 @@ def publish_trips(store: str) -> None:
 
 
 @contextmanager
-def serving(root: Path, store: str) -> Iterator[Site]:
+def serving(root: Path, store: str, *options: str) -> Iterator[Site]:
     """Run `warp serve` over a store, with the users of the tests."""
     environment = {**os.environ, "WARP_DATABASE": f"sqlite:///{root}/service.db", "WARP_STORE": store}
 
     tokens = make_users(store, environment["WARP_DATABASE"])
-    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json", *options]
     log = root / "serve.log"
     with (
         log.open("wb") as errors,

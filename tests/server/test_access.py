@@ -46,6 +46,7 @@ def operations(client: TestClient) -> list[tuple[str, str]]:
 
 
 BODIES: tuple[tuple[tuple[str, ...], dict[str, object]], ...] = (
+    (("/sql/versions",), {"query": 'SELECT label FROM "acme/pets"', "workspace": "acme", "dataset": "pets"}),
     (("/labels", "/branches", "/versions"), {"name": "x"}),
     (("/training-jobs",), {"task_type": "detection", "model_name": "yolo"}),
     (("/annotations/{path}",), {"annotations": []}),
@@ -57,7 +58,6 @@ BODIES: tuple[tuple[tuple[str, ...], dict[str, object]], ...] = (
     (("/inbox/accept",), {"items": [{"inbox_id": "0" * 32, "token": "0" * 64}]}),
     (("/inbox/reject",), {"items": ["0" * 32]}),
     (("/image-changes",), {"paths": ["cats/1.png"], "split": "val"}),
-    (("/sql/versions",), {"query": 'SELECT label FROM "acme/pets"', "workspace": "acme", "dataset": "pets"}),
     (("/webhooks",), {"url": "https://8.8.8.8/hook", "events": ["job.done"]}),
     (("/schedules",), {"kind": "scrub"}),
     (("/quota",), {"max_bytes": None, "max_files": None}),

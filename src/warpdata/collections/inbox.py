@@ -37,6 +37,7 @@ from warpdata.formats.labels import (
     Annotation,
     annotation_members,
     check_image_path,
+    has_region,
     parse_annotation,
 )
 from warpdata.primitives.arguments import check_arguments
@@ -277,7 +278,8 @@ class LabelInbox:
                 state = "stale"
             else:
                 mine, base = tuple(ours.get(record.path, ())), tuple(bases[record.base].get(record.path, ()))
-                merge = merge_objects(base, mine, returned)
+                unseen = [one for one in base if record.source == "label-studio" and not has_region(one)]
+                merge = merge_objects(base, mine, (*returned, *unseen))
                 state = "unchanged" if merge.is_empty else "conflict" if merge.conflicts else "clean"
             about = (record.path, record.source, record.annotator, record.time, len(returned), record.hash, record.base)
             found.append(InboxReview(InboxItem(inbox_id, state, *about), returned, mine, merge, record.lost, base))

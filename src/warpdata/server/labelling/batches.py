@@ -33,7 +33,8 @@ __all__ = ["find_batch", "list_batches", "poll_connection", "send_batch", "sync_
 
 _CHUNK = 250
 _ACTIONS = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED")
-_KINDS = ("box", "polygon", "label")
+_KINDS = ("box", "polygon", "polyline", "mask", "keypoints", "label")
+"""All that a region can be, so that none of a prediction is left out and comes back as removed."""
 
 
 @dataclass(frozen=True)
