@@ -118,7 +118,10 @@ def take_labelling(browser: Any, site: Site, names: list[str]) -> None:
         hook = {"url": f"{tool.url}/hook", "events": ["head.moved", "job.done"]}
         site.post("/workspaces/acme/webhooks", hook)
         site.post("/datasets/acme/street/jobs", {"kind": "verify"})
-        page.wait_for_timeout(6000)
+        for _ in range(120):
+            if site.get("/datasets/acme/street/connections/" + made["id"] + "/batches")["batches"][0]["tasks"]:
+                break
+            page.wait_for_timeout(500)
         for task in tool.tasks[: len(tool.tasks) // 3]:
             task["annotations"] = [{"id": 1, "result": [], "unique_id": task["data"]["path"]}]
         page.request.post(f"{base}/{made['id']}/poll", headers=headers)

@@ -202,7 +202,7 @@ class Studio:
     def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> ToolAnswer:
         assert headers["Authorization"] == f"Token {'t' * 40}"
         path = url.removeprefix("https://192.0.2.1").partition("?")[0]
-        given = json.loads(body) if body else None
+        given: Any = json.loads(body) if body else None
         self.calls.append((method, path, given))
         if path.endswith("/import"):
             self.tasks += given

@@ -139,9 +139,9 @@ class LabelInbox:
         inbox_id = _id_of(record)
         if record.key:  # the same state of the work may arrive by a webhook, a storage and an export
             alias = f"{_KEYS}/{_id_of(replace(record, annotator=''))}"
-            known = self._records.get(alias, InboxRead)
-            if known is not None:
-                return known.items[0]
+            same = self._records.get(alias, InboxRead)
+            if same is not None:
+                return same.items[0]
             self._records.put(f"inbox/{inbox_id}", record)
             self._records.put(alias, InboxRead((inbox_id,)))
         else:

@@ -17,6 +17,8 @@ export interface Side {
   title: string
   list: Annotation[]
   colors: Map<string, string>
+  /** The ids of objects that stay as they are. */
+  kept: Set<string>
 }
 
 type Held = Record<string, unknown>
@@ -43,8 +45,9 @@ export function describe(held: Held | null): string {
 
 function side(title: string, objects: Held[], outcome: (key: string) => Outcome): Side {
   const list = objects.map((held, at) => ({ ...held, id: String(at) }) as unknown as Annotation)
-  const colors = new Map(objects.map((held, at) => [String(at), OUTCOMES.find((one) => one.name === outcome(keyOf(held)))!.color]))
-  return { title, list, colors }
+  const outcomes = objects.map((held) => outcome(keyOf(held)))
+  const colors = new Map(outcomes.map((name, at) => [String(at), OUTCOMES.find((one) => one.name === name)!.color]))
+  return { title, list, colors, kept: new Set(outcomes.flatMap((name, at) => (name === 'kept' ? [String(at)] : []))) }
 }
 
 function keyOf(held: Held): string {
