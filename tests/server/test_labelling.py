@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.server.conftest import Scene
+from tests.server.running import running
+from tests.server.s3.test_service_keys import client_of, issue
 from warpdata.formats.labels import Annotation, LabeledImage, label_studio_task
 from warpdata.server import Place, Role, set_role
 from warpdata.server.jobs import JobWorker
@@ -165,6 +167,20 @@ def test_a_webhook_becomes_an_item_at_once(local: Scene, zoo: wd.Collection, con
     other = json.dumps({"action": "PROJECT_UPDATED", "project": {"id": 1}})
     assert tool.post(events, content=other, headers={"X-Warp-Secret": connection.secret}).json() == {"items": []}
     assert [one["inbox_id"] for one in local["ana"].get(f"{ZOO}/inbox").json()["items"]] == made
+
+
+def test_a_file_at_the_gateway_is_an_item_at_once(local: Scene, zoo: wd.Collection) -> None:
+    label = json.dumps(returned(zoo, "cats/0.png", [CAT, DOG])).encode()
+    with running(local.service) as url, client_of(url, *issue(local, "lara", "acme/zoo", "inbox")) as tool:
+        for name, body in (("17", label), ("notes", b"{}")):
+            tool.put_object(Bucket="acme", Key=f"zoo/v1/inbox/{name}", Body=body)
+        [item] = local["ana"].get(f"{ZOO}/inbox").json()["items"]
+    assert (item["state"], item["base"]) == ("clean", zoo.dataset("v1").version)
+    synced = local["lara"].post(f"{ZOO}/inbox/sync").json()
+    assert (synced["items"], synced["unread_count"], synced["unread"][0]["file"]) == (1, 1, "v1/notes")
+    assert local["vera"].post(f"{ZOO}/inbox/sync").status_code == 403
+    schedule = local["ana"].post(f"{ZOO}/schedules", json={"kind": "labels", "every_s": 300})
+    assert schedule.status_code == 201
 
 
 def test_the_ml_backend_answers_as_label_studio_asks(local: Scene, zoo: wd.Collection, connection: Any) -> None:
