@@ -9,6 +9,7 @@ from typing import Any
 from warpdata.maintenance import verify
 from warpdata.primitives.progress import ProgressEvent
 from warpdata.server.index import synchronize
+from warpdata.server.jobs.analysis_kinds import check_labels, compute_map
 from warpdata.server.jobs.care_kinds import collect_garbage, scrub_store
 from warpdata.server.jobs.collection_kinds import check_collection_integrity, purge_image, repair_collection
 from warpdata.server.jobs.data_kinds import export_version, import_dataset
@@ -53,7 +54,9 @@ KINDS: dict[str, JobKind] = {
     "gc": collect_garbage,
     "import": import_dataset,
     "integrity": check_collection_integrity,
+    "map": compute_map,
     "purge": purge_image,
+    "quality": check_labels,
     "repair": repair_collection,
     "scrub": scrub_store,
     "synchronize": _synchronize,

@@ -6,6 +6,7 @@ A new resource is a module with a `router`, and a line in `ROUTERS`.
 from fastapi import APIRouter
 
 from warpdata.server.routes import (
+    analyses,
     annotations,
     audit,
     collections,
@@ -14,6 +15,7 @@ from warpdata.server.routes import (
     files,
     health,
     jobs,
+    maps,
     object_diff,
     objects,
     page,
@@ -52,6 +54,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     collections.router,
     annotations.router,
     object_diff.router,
+    analyses.router,
+    maps.router,
     training.router,
     removal.router,
     purges.router,
