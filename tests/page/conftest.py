@@ -146,8 +146,8 @@ def publish_drives(store: str, scenes: int) -> None:
         captions.append(f"{scene.light} street with {counts[0]} cars, {counts[1]} buses and {counts[2]} people")
         lights.append(scene.light)
         cars.append(counts[0])
-        noise = np.zeros(5) if at % 10 == 9 else rng.normal(size=5) * 0.3
-        drawn = np.concatenate([np.array(counts) * [0.9, 1.2, 0.5, 0.2], np.ravel(places) * 2.5, noise])
+        drawn = np.concatenate([np.array(counts) * [0.9, 1.2, 0.5, 0.2], np.ravel(places) * 3, np.zeros(5)])
+        drawn += rng.normal(size=12) * 0.6
         vectors.append(vectors[-1] + 0.01 if at % 10 == 9 else drawn)
     column = pa.array([one.tolist() for one in vectors], pa.list_(pa.float32(), 12))
     rows = {"image": list(files), "caption": captions, "light": lights, "cars": cars, "emb": column}
