@@ -316,6 +316,30 @@ def test_an_example_is_remembered_by_its_appearance(town: Scene) -> None:
     assert town["vera"].post(route, json={"near": damaged}).status_code == 422
 
 
+def test_the_history_of_a_sample_names_the_commits_that_changed_it(town: Scene) -> None:
+    collection = wd.connect(town.store).collection("acme/town")
+    collection.annotate("03.png", [wd.Box("kite", 1, 1, 8, 8)])
+    collection.annotate("04.png", [wd.Label("other")])
+    with collection.head.edit("move to val") as edit:
+        edit.update("images", "path = '03.png'", {"split": "val"})
+    collection.annotate("03.png", [wd.Box("kite", 2, 1, 8, 8)], replace=True)
+    sample = ask(town, f"{TOWN}/samples", table="images", filter="path = '03.png'")["samples"][0]
+    route = f"{TOWN}/samples/{sample['id']}/history"
+    found = ask(town, route, table="images")
+    replaced, moved, annotated, added = found["changes"]
+    had = len(boxes_of(3))
+    assert (replaced["annotations_added"], replaced["annotations_removed"]) == (1, had + 1)
+    assert (moved["columns"], moved["commit"]["message"]) == (["split"], "move to val")
+    assert (annotated["change"], annotated["columns"], annotated["annotations_added"]) == ("changed", [], 1)
+    assert (added["change"], added["annotations_added"], added["commit"]["message"]) == ("added", had, "add")
+    commits = ask(town, f"{TOWN}/commits")["commits"]
+    assert (found["searched"], found["is_complete"]) == (len(commits), True)
+    short = ask(town, route, table="images", limit=1)
+    assert ([one["change"] for one in short["changes"]], short["is_complete"]) == (["changed"], False)
+    assert town["vera"].get(f"{TOWN}/samples/99999/history?table=images").status_code == 404
+    assert town["rita"].get(route).status_code == 404
+
+
 def test_what_a_user_may_not_read_has_no_statistics(points: Scene, town: Scene) -> None:
     paths = [f"{TOWN}/label-distributions", f"{TOWN}/label-quality", f"{TOWN}/samples?subset=row:1"]
     paths += [f"{POINTS}/map{part}?column=emb&field=kind" for part in ("", "/points", "/rows", "/legend", "/colors")]
