@@ -172,6 +172,33 @@ def centre(row: dict[str, Any], width: int, height: int) -> tuple[int, int] | No
     return int((x + wide / 2) / width * 16), int((y + high / 2) / height * 16)
 
 
+def test_values_by_split_of_a_table_equal_a_count(open_page: OpenPage, million: Site) -> None:
+    rows = wd.connect(million.store).dataset("acme/million").table().raw().select(["label", "split"]).to_arrow()
+    labels, splits = (np.array(rows[name].to_pylist()) for name in ("label", "split"))
+    page = open_page(million, "/d/acme/million/statistics")
+    page.locator("[data-cell]").first.wait_for()
+    cells = page.locator("[data-cell]").evaluate_all(
+        "all => all.map(one => [one.dataset.cell, Number(one.innerText.replace(/,/g, '')), one.getAttribute('href')])"
+    )
+    assert len(cells) == 15
+    for cell, count, _ in cells:
+        label, split = cell.split("/")
+        assert count == int(((labels == label) & (splits == split)).sum())
+    assert follow(page, million, cells[4][2]) == cells[4][1]
+
+
+def test_a_sample_names_the_commits_that_changed_it(open_page: OpenPage, site: Site) -> None:
+    page = open_page(site, "/d/acme/street/browse?sample=0")
+    commits = page.get_by_test_id("commits")
+    commits.locator("summary").click()
+    commits.locator("[data-commit]").first.wait_for()
+    sample = site.get("/datasets/acme/street/samples?table=images&limit=1")["samples"][0]
+    found = site.get(f"/datasets/acme/street/samples/{sample['id']}/history?table=images")["changes"]
+    shown = commits.locator("[data-commit]").evaluate_all("all => all.map(one => one.dataset.commit)")
+    assert shown == [one["commit"]["commit"] for one in found]
+    assert [one["commit"]["message"] for one in found][-1] == "first drive"
+
+
 def test_similar_images_are_looked_for_by_a_job(open_page: OpenPage, site: Site) -> None:
     page = open_page(site, "/d/acme/street/statistics")
     page.get_by_role("button", name="Look for similar images").click()

@@ -241,8 +241,9 @@ def _split_rank(name: str) -> int:
 
 
 def _bounds(rows: pa.Table) -> NDArray[np.float64]:
-    """Return x, y, width and height of each annotation; NaN without bounds. Upright boxes are not parsed one by one."""
+    """Return x, y, width and height of each annotation; NaN without bounds. Boxes and lines are not parsed each."""
     import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     bounds = np.full((rows.num_rows, 4), np.nan)
@@ -253,13 +254,33 @@ def _bounds(rows: pa.Table) -> NDArray[np.float64]:
     if len(values) != 4 * int(is_box.sum()):
         raise BadInputError("an annotation of the kind 'box' has not four numbers", hint="Run `warp verify`.")
     bounds[is_box] = values.reshape(-1, 4)
-    others = np.flatnonzero(~is_box & pc.not_equal(rows["kind"], "label").to_numpy())
+    is_line = pc.is_in(rows["kind"], value_set=pa.array(["polygon", "polyline"])).to_numpy()
+    bounds[is_line] = _line_bounds(rows["polygon"].combine_chunks().filter(is_line))
+    others = np.flatnonzero(~is_box & ~is_line & pc.not_equal(rows["kind"], "label").to_numpy())
     for start in range(0, len(others), 1000):
         part = others[start : start + 1000]
         for number, row in zip(part.tolist(), rows.take(part).to_pylist(), strict=True):
             found = bounds_of(annotation_of(row))
             if found is not None:
                 bounds[number] = found
+    return bounds
+
+
+def _line_bounds(shapes: pa.ListArray) -> NDArray[np.float64]:
+    """Return the bounds of polygons and lines, each a list of lists of x and y in turn."""
+    import numpy as np
+
+    bounds = np.full((len(shapes), 4), np.nan)
+    lines = shapes.values
+    offsets = lines.offsets.to_numpy()[shapes.offsets.to_numpy()]
+    numbers = lines.values.to_numpy(zero_copy_only=False)
+    filled = np.flatnonzero(np.diff(offsets) >= 2)
+    if len(filled):
+        ends = np.stack([offsets[filled], offsets[filled + 1]], 1).reshape(-1) // 2
+        for axis in range(2):
+            values = np.append(numbers[axis::2], 0.0)  # so that the last end is a place of the array
+            low, high = np.minimum.reduceat(values, ends)[::2], np.maximum.reduceat(values, ends)[::2]
+            bounds[filled, axis], bounds[filled, axis + 2] = low, high - low
     return bounds
 
 
