@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from warpdata.datasets import Dataset
 from warpdata.errors import DatasetNotFoundError, NotFoundError
@@ -23,6 +24,7 @@ __all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_data
 _OPENED_VERSIONS = 64
 _SELECTION_BYTES = 64 * 1024 * 1024
 _STATISTICS_ENTRIES = 512
+_ANALYSIS_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Service:
     statistics: ByteLRU[tuple[str, ...], object] = field(
         default_factory=lambda: ByteLRU(max_entries=_STATISTICS_ENTRIES)
     )
+    analyses: ByteLRU[tuple[str, ...], Any] = field(default_factory=lambda: ByteLRU(_ANALYSIS_BYTES))
+    """Maps, places of objects and checks of labels, by version."""
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
     thumbnails: Thumbnails = field(default_factory=Thumbnails)

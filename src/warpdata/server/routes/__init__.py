@@ -6,6 +6,7 @@ A new resource is a module with a `router`, and a line in `ROUTERS`.
 from fastapi import APIRouter
 
 from warpdata.server.routes import (
+    analyses,
     annotations,
     audit,
     collections,
@@ -17,6 +18,7 @@ from warpdata.server.routes import (
     image_changes,
     inbox,
     jobs,
+    maps,
     object_diff,
     objects,
     page,
@@ -27,6 +29,7 @@ from warpdata.server.routes import (
     refs,
     removal,
     s3_keys,
+    sample_history,
     samples,
     schedules,
     search,
@@ -52,11 +55,14 @@ ROUTERS: tuple[APIRouter, ...] = (
     datasets.router,
     refs.router,
     samples.router,
+    sample_history.router,
     search.router,
     collections.router,
     annotations.router,
     object_diff.router,
     image_changes.router,
+    analyses.router,
+    maps.router,
     training.router,
     inbox.router,
     connections.router,
