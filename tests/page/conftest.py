@@ -25,6 +25,7 @@ import pytest
 
 import warpdata as wd
 from tests.page.street import draw_scene, draw_tile
+from tests.server.robots import publish_robots
 from warpdata.server import (
     NewToken,
     Place,
@@ -37,6 +38,7 @@ from warpdata.server import (
     set_role,
     synchronize,
 )
+from warpdata.wshard import Channel, Episode, Timebase
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "src" / "warpdata" / "server" / "page" / "index.html"
@@ -88,6 +90,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     publish_street(store, "acme/street", SCENES)
     publish_street(store, "rival/secret", 4)
     publish_trips(store)
+    publish_robots(store, length=120)
     with serving(root, store) as found:
         yield found
 
@@ -100,6 +103,19 @@ def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     files = {f"tiles/{at:04}.png": draw_tile(at) for at in range(TILES)}
     builder = wd.DatasetBuilder("acme/million", store).add_table("main", million_rows())
     builder.add_artifact("images", files, kind="files").bind("main", "path", "images", "image").publish("a million")
+    with serving(root, store) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def long_episode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service over an episode of two million steps."""
+    root = tmp_path_factory.mktemp("long")
+    store = str(root / "store")
+    length = 2_000_000
+    joint = np.arange(length * 10, dtype=np.float32).reshape(length, 10)
+    episode = Episode("drive", length, "Drive-v1", Timebase("ticks", 100.0), {"joint": Channel("joint", joint)})
+    wd.DatasetBuilder("acme/long", store).add_episodes("drives", [episode]).publish("a long drive")
     with serving(root, store) as found:
         yield found
 

@@ -6,7 +6,8 @@ import io
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 import warpdata as wd
 from warpdata.wshard import Channel, Episode, Timebase, frames_block, index_images
@@ -33,7 +34,7 @@ def make_episode(at: int, length: int) -> Episode:
         Timebase("ticks", 30.0),
         observations={
             "wrist": camera,
-            "depth": Channel("depth", rng.integers(0, 256, (length, 24, 32, 3), dtype=np.uint8)),
+            "depth": Channel("depth", _depth(at, length)),
             "joint": Channel("joint", np.cumsum(rng.normal(0, 0.05, (length, 7)), 0).astype(np.float32)),
         },
         actions={"ctrl": Channel("ctrl", ctrl)},
@@ -50,13 +51,29 @@ def _times(length: int) -> list[int]:
 
 
 def _frame(at: int, number: int) -> bytes:
-    """Return an image whose colour says which frame it is."""
-    image = Image.new("RGB", (96, 64), ((37 * at) % 256, (5 * number) % 256, 90))
-    x = 8 + (number * 3) % 70
-    image.paste((240, 220, 60), (x, 24, x + 16, 40))
+    """Return an image of a gripper above a table. The stripe at the top says which frame it is."""
+    image = Image.new("RGB", (160, 120), (52 + at, 60, 74))
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((0, 78, 160, 120), fill=(146, 112, 82))
+    draw.rectangle((0, 0, number, 3), fill=(90, 210, 160))
+    x, y = 70 + 42 * np.sin(number / 17 + at), 44 + 18 * np.sin(number / 11)
+    draw.rectangle((98, 74, 118, 94), fill=(214, 92, 66))
+    draw.rectangle((x - 3, 0, x + 3, y), fill=(188, 194, 204))
+    draw.rectangle((x - 13, y, x + 13, y + 6), fill=(222, 226, 232))
+    draw.rectangle((x - 13, y + 6, x - 9, y + 20), fill=(222, 226, 232))
+    draw.rectangle((x + 9, y + 6, x + 13, y + 20), fill=(222, 226, 232))
     out = io.BytesIO()
     image.save(out, "PNG")
     return out.getvalue()
+
+
+def _depth(at: int, length: int) -> NDArray[np.uint8]:
+    """Return small arrays of pixels: a hill that moves."""
+    rows, columns = np.mgrid[0:24, 0:32]
+    step = np.arange(length)[:, None, None]
+    far = (columns - 16 - 9 * np.sin(step / 17 + at)) ** 2 + (rows - 10 - 4 * np.sin(step / 11)) ** 2
+    near = np.clip(250 * np.exp(-far / 60) + rows * 2, 0, 255).astype(np.uint8)
+    return np.stack([near, near // 2 + 30, 120 - near // 3], -1).astype(np.uint8)
 
 
 def checkpoint(seed: int = 0) -> dict[str, Any]:

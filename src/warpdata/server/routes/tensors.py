@@ -278,7 +278,7 @@ def get_tensor_diff(
         newer=versions[1],
         older_set=found.older.name,
         newer_set=found.newer.name,
-        counts=dict(found.counts),
+        counts={str(kind): count for kind, count in found.counts.items()},
         undecided_bytes=found.undecided_bytes,
         changes=[
             TensorChangeView(
