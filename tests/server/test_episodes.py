@@ -109,6 +109,9 @@ def test_bytes_of_a_file_are_those_that_were_published(robots: Scene) -> None:
         assert part.status_code == 206
         assert part.content == whole.content[start:end]
         assert "immutable" in part.headers["cache-control"]
+    all_of_it = {"Range": f"bytes=0-{10 * stored.size_bytes}"}
+    part = client.get(f"{ROBOTS}/episode/file", params={"id": "ep_001"}, headers=all_of_it)
+    assert (part.status_code, part.content) == (206, whole.content), "readers of small files ask for all of it"
     head = client.head(f"{ROBOTS}/episode/file", params={"id": "ep_001"})
     assert int(head.headers["content-length"]) == stored.size_bytes
     known = client.get(

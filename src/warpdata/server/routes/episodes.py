@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from warpdata.errors import NotFoundError
 from warpdata.kinds.episodes import StoredEpisode
 from warpdata.limits import MIB
-from warpdata.server.byte_ranges import parse_range
+from warpdata.server.byte_ranges import is_one_range, parse_range
 from warpdata.server.caller import ServiceOf
 from warpdata.server.episodes import (
     EpisodeQuery,
@@ -244,7 +244,7 @@ def get_episode_file(
         return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{file.size_bytes}"})
     status, kind = 200, "application/octet-stream"
     headers["Content-Length"] = str(len(span))
-    if wanted is not None and len(span) < file.size_bytes:
+    if is_one_range(wanted) and span:
         status, headers["Content-Range"] = 206, f"bytes {span.start}-{span.stop - 1}/{file.size_bytes}"
     if request.method == "HEAD" or not span:
         return Response(b"", status, headers, kind)
