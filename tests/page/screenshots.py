@@ -18,6 +18,7 @@ from playwright.sync_api import sync_playwright
 
 import warpdata as wd
 from tests.page.conftest import ARGUMENTS, CHROMIUM, ROOT, SCREEN, Site, publish_street, publish_trips, serving
+from tests.server.robots import publish_robots
 
 SCREENSHOTS = ROOT / "docs" / "images" / "page"
 MOST_BYTES = 150_000
@@ -29,6 +30,10 @@ SHOTS = {
     "browse": ("/d/acme/street/browse?filter=" + quote("size_bytes BETWEEN 18000 AND 24000"), "light"),
     "sample": ("/d/acme/street/browse?class=bus&sample=4", "dark"),
     "table": ("/d/acme/trips/browse?filter=" + quote("city = 'Oslo'"), "light"),
+    "episodes": ("/d/acme/robots/episodes?sort=reward&order=desc", "light"),
+    "episode": ("/d/acme/robots/episodes?episode=ep_004&frame=30", "dark"),
+    "tensors": ("/d/acme/robots/tensors?open=embed,layers,layers.0,layers.0.attn&tensor=embed.weight", "light"),
+    "tensors-compared": ("/d/acme/robots/tensors?view=compare&from=step-1&read=1&tensor=head.weight", "light"),
     "versions": ("/d/acme/street/versions", "light"),
     "compare": ("/d/acme/street/compare?from=v1&kind=change-reclassed", "dark"),
     "integrity": ("/d/acme/street/integrity?purge=north/0010.jpg", "light"),
@@ -52,6 +57,7 @@ def main(names: list[str]) -> None:
         publish_street(store, "acme/street", SCENES)
         publish_trips(store)
         publish_shapes(store)
+        publish_robots(store, length=120)
         with serving(root, store) as site, sync_playwright() as playwright:
             start_jobs(site)
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

@@ -38,7 +38,7 @@ def test_a_list_shows_what_the_episodes_are(robots: Scene) -> None:
         assert shown["reward"] == float(np.asarray(episode.read(["reward"])["reward"], np.float64).sum())
         assert shown["duration_s"] == episode.length / 30
         assert (shown["success"], shown["tags"]) == (episode.metadata["success"], episode.metadata["tags"])
-        assert shown["cameras"] == ["wrist"]
+        assert shown["cameras"] == ["wrist", "depth"]
         assert shown["size_bytes"] == episode.size_bytes
     assert page["fields"] == ["operator", "success"]
     assert listed(robots["vera"], ref="step-1")["total"] == EPISODES - 1

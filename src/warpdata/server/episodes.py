@@ -37,6 +37,7 @@ __all__ = [
 _NUMBER, _SUCCESS, _METADATA, _TAGS = "number", "success", "metadata", "tags"
 _SORTED = ("id", "env_id", "length", "tick_hz", "byte_size")
 _COLUMNS = (*_SORTED, "channels")
+_LEAST_EDGE = 8
 _MAX_TAGS = 64
 _MAX_TAG_LENGTH = 256
 _MAX_REWARD_EPISODES = 20_000
@@ -145,10 +146,20 @@ def _view(number: int, row: dict[str, Any], episode: StoredEpisode, reward: floa
         "tags": _tags(episode.metadata.get(_TAGS)),
         "metadata": {name: value for name, value in metadata.items() if value is not None},
         "channels": row["channels"],
-        "cameras": [spec.id for spec in episode.info.channels.values() if "encoding" in spec.attributes],
+        "cameras": [
+            spec.id
+            for spec in episode.info.channels.values()
+            if _is_camera(str(spec.dtype), spec.shape, is_encoded="encoding" in spec.attributes)
+        ],
         "size_bytes": row["byte_size"],
         "files": len(episode.chunks),
     }
+
+
+def _is_camera(dtype: str, shape: tuple[int, ...], *, is_encoded: bool) -> bool:
+    """Return whether a channel is encoded images or video, or arrays of pixels."""
+    is_image = dtype == "u8" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4)))
+    return is_encoded or (is_image and min(shape[:2]) >= _LEAST_EDGE)
 
 
 def _tags(value: object) -> list[str]:
