@@ -120,6 +120,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
+    | {"formats.tensors", "kinds.episodes", "kinds.tensors"}
     | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},

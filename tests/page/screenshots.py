@@ -31,6 +31,7 @@ from tests.page.conftest import (
     serving,
 )
 from tests.page.labels import send_labels, studio
+from tests.server.robots import publish_robots
 
 SCREENSHOTS = ROOT / "docs" / "images" / "page"
 MOST_BYTES = 150_000
@@ -47,6 +48,10 @@ SHOTS = {
     "search": ("/d/acme/drives/browse?near=emb:row:8&sample=3&table=main", "light"),
     "statistics": ("/d/acme/street/statistics", "light"),
     "map": ("/d/acme/drives/map?color=light&region=" + REGION, "dark"),
+    "episodes": ("/d/acme/robots/episodes?sort=reward&order=desc", "light"),
+    "episode": ("/d/acme/robots/episodes?episode=ep_004&frame=30", "dark"),
+    "tensors": ("/d/acme/robots/tensors?open=embed,layers,layers.0,layers.0.attn&tensor=embed.weight", "light"),
+    "tensors-compared": ("/d/acme/robots/tensors?view=compare&from=step-1&read=1&tensor=head.weight", "light"),
     "versions": ("/d/acme/street/versions", "light"),
     "compare": ("/d/acme/street/compare?from=v1&kind=change-reclassed", "dark"),
     "integrity": ("/d/acme/street/integrity?purge=north/0010.jpg", "light"),
@@ -78,6 +83,7 @@ def main(names: list[str]) -> None:
         publish_trips(store)
         publish_shapes(store)
         publish_drives(store, 1500)
+        publish_robots(store, length=120)
         with serving(root, store, "--allow-network", "127.0.0.1") as site, sync_playwright() as playwright:
             start_jobs(site)
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

@@ -5,7 +5,6 @@ The client checks what it gets: keys of blobs, manifests and commits are hashes,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC
 from email.utils import format_datetime
@@ -15,7 +14,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from warpdata.limits import MAX_KEY_LENGTH, MIB
-from warpdata.server.byte_ranges import parse_range
+from warpdata.server.byte_ranges import is_one_range, parse_range
 from warpdata.server.caller import Caller, ServiceOf
 from warpdata.server.objects import authorize_read, digest_of, list_folders, no_object
 from warpdata.server.objects import list_objects as list_readable
@@ -27,7 +26,6 @@ __all__ = ["BYTES", "ObjectKey", "router", "send_object"]
 
 router = APIRouter(prefix="/objects", tags=["objects"])
 _PART_BYTES = 4 * MIB
-_ONE_RANGE = re.compile(r"bytes=([0-9]+-[0-9]*|-[0-9]+)")
 _KEY = r"^[^\x00-\x1f\x7f\\]+$"
 ObjectKey = Annotated[str, Path(min_length=1, max_length=MAX_KEY_LENGTH, pattern=_KEY, description="A store key.")]
 BYTES: dict[int | str, dict[str, Any]] = {
@@ -121,7 +119,7 @@ def send_object(
     span = parse_range(wanted, size_bytes)
     if span is None:
         return Response(status_code=416, headers={**sent, "Content-Range": f"bytes */{size_bytes}"})
-    is_part = _ONE_RANGE.fullmatch(wanted or "") is not None and bool(span)
+    is_part = is_one_range(wanted) and bool(span)
     if is_part:
         sent["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size_bytes}"
     sent["Content-Length"] = str(len(span))
