@@ -142,7 +142,8 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made = Episode("timed", 30, "", Timebase("timestamps_ns"), {"joint": joint, "fast": fast}, timestamps_ns=times)
     save_wshard(made, files / "timed.wshard", compression="zstd", time_chunk_steps=16)
     save_wshard(replace(made, id="packed"), files / "packed.wshard", compression="lz4")
-    wd.DatasetBuilder("acme/forms", store).add_episodes("demos", str(files)).publish("forms")
+    builder = wd.DatasetBuilder("acme/forms", store).add_episodes("demos", str(files))
+    builder.add_tensors("weights", {"big": np.arange(20_000_000, dtype=np.float32)}).publish("forms")
     with serving(root, store) as found:
         yield found
 

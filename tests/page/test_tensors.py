@@ -69,6 +69,19 @@ def test_statistics_and_histogram_are_those_of_python(open_page: OpenPage, site:
     assert counts == list(wanted.counts)
 
 
+def test_a_large_tensor_is_a_sample_and_says_so(open_page: OpenPage, forms: Site) -> None:
+    art = wd.connect(forms.store).dataset("acme/forms").tensors()
+    wanted = describe_tensor(art, "big")
+    assert 0 < wanted.read_bytes <= 64 << 20 < art.index["big"].byte_size
+    page = open_page(forms, "/d/acme/forms")
+    page.get_by_role("link", name="weights").click()
+    page.locator("[data-path=big]").click()
+    note = page.get_by_test_id("sampled")
+    note.wait_for()
+    assert f"{wanted.read_count:,} of 20,000,000 elements" in note.inner_text()
+    assert number_of(page, "fact-mean") == wanted.mean
+
+
 def test_a_comparison_is_that_of_python(open_page: OpenPage, site: Site) -> None:
     store = wd.connect(site.store)
     wanted = store.dataset("acme/robots@step-2").diff_tensors(store.dataset("acme/robots@step-1"))
