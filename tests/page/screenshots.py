@@ -142,7 +142,8 @@ def take_labelling(browser: Any, site: Site, names: list[str]) -> None:
         site.post("/workspaces/acme/webhooks", hook)
         site.post("/datasets/acme/street/jobs", {"kind": "verify"})
         for _ in range(120):
-            if site.get("/datasets/acme/street/connections/" + made["id"] + "/batches")["batches"][0]["tasks"]:
+            batch = site.get(f"/datasets/acme/street/connections/{made['id']}/batches")["batches"][0]
+            if batch["tasks"] and len(tool.tasks) == batch["tasks"]:
                 break
             page.wait_for_timeout(500)
         for task in tool.tasks[: len(tool.tasks) // 3]:

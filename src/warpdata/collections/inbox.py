@@ -88,15 +88,16 @@ class LabelInbox:
         that was read before costs one small read.
         """
         files = InboxFiles(self._collection.session, self._collection.id)
-        return self._read_files(files, files.files(), source)
+        return self._read_files(files, files.files(), source, set(self._records.names(_READ)))
 
     def sync_file(self, ref: str, name: str, source: str = "label-studio") -> InboxSync:
         """Make items of one file that has just arrived."""
         files = InboxFiles(self._collection.session, self._collection.id)
-        return self._read_files(files, [one for one in files.files(ref) if one.name == name], source)
+        found = files.file(ref, name)
+        return self._read_files(files, [] if found is None else [found], source, set())
 
-    def _read_files(self, files: InboxFiles, listed: Sequence[InboxFile], source: str) -> InboxSync:
-        known = set(self._records.names(_READ))
+    def _read_files(self, files: InboxFiles, listed: Sequence[InboxFile], source: str, known: set[str]) -> InboxSync:
+        """Make items of files. `known` names those that were read before."""
         items: list[str] = []
         unread: list[tuple[str, str]] = []
         for file in listed:
