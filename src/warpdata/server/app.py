@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
 from warpdata.server.access import AttemptLimit, Principal, Roles, S3KeyRing, SignInProvider
 from warpdata.server.caller import CSRF_HEADER
+from warpdata.server.fast_reads import FastReads
 from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.index import record_change
 from warpdata.server.jobs import start_workers, stop_workers
@@ -64,6 +65,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router, responses=PROBLEMS)
     for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
+    app.add_middleware(FastReads, service=service, attempts=app.state.attempts)
     app.add_middleware(
         Guard,
         hosts=allowed_hosts(options),
