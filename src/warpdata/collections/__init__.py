@@ -25,7 +25,7 @@ from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
 from warpdata.collections.stored_labels import label_set
 from warpdata.collections.tables import FILES, check_collection, is_collection
-from warpdata.collections.training import TrainingJob
+from warpdata.collections.training import TrainingJob, store_variables
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
 from warpdata.formats.labels import (
@@ -103,5 +103,6 @@ __all__ = [
     "parse_annotation",
     "parse_returned",
     "read_annotations",
+    "store_variables",
     "task_changes",
 ]

@@ -36,6 +36,7 @@ from warpdata.server.service import Service
 __all__ = [
     "CSRF_HEADER",
     "LOCAL_USER",
+    "BaseUrl",
     "Caller",
     "Once",
     "ServiceOf",
@@ -167,6 +168,12 @@ def _check_origin(request: Request, service: Service) -> None:
         )
 
 
+async def get_base_url(request: Request, service: ServiceOf) -> str:
+    """Return the address of the service as its users write it, without a slash at the end."""
+    return (service.options.public_url or str(request.base_url)).rstrip("/")
+
+
+BaseUrl = Annotated[str, Depends(get_base_url)]
 Caller = Annotated[Principal, Depends(get_principal)]
 
 
