@@ -26,6 +26,7 @@ from warpdata.server.jobs.run import JobEndedError, JobRun
 from warpdata.server.jobs.schedules import ensure_daily_scrub, start_due_jobs
 from warpdata.server.problems import describe_error
 from warpdata.server.service import Service
+from warpdata.server.uploads import remove_expired_uploads
 from warpdata.server.webhooks import WebhookSender
 
 __all__ = ["JobWorker", "start_workers", "stop_workers"]
@@ -122,6 +123,7 @@ class JobWorker:
         synchronize(self._service)
         start_due_jobs(self._service)
         remove_old_results(self._service)
+        remove_expired_uploads(self._service)
         with self._service.database.write() as db:
             db.execute(delete(EventRow).where(EventRow.time < self._service.later(-_EVENTS_S)))
             db.execute(delete(IdempotencyRow).where(IdempotencyRow.created < self._service.later(-_ANSWERS_S)))

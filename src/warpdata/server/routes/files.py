@@ -171,7 +171,7 @@ def list_files(
     _, dataset = service.open(dataset_id, ref)
     opened = dataset.artifact(artifact)
     listed: list[FileView] = []
-    for member in opened.members(prefix):
+    for member in opened.members(prefix, after):
         if member.path > after:
             listed.append(FileView(path=member.path, size_bytes=member.size_bytes))
         if len(listed) > limit:

@@ -38,7 +38,7 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
 )
 _PREFLIGHT = {
-    "access-control-allow-methods": "GET, HEAD, PUT",
+    "access-control-allow-methods": "GET, HEAD, PUT, POST, DELETE",
     "access-control-max-age": "3600",
     "vary": "Access-Control-Request-Headers",
     "content-length": "0",
@@ -46,6 +46,8 @@ _PREFLIGHT = {
 _HEADER_LIST = re.compile(r"[A-Za-z0-9_, -]{1,1024}")
 _WITHOUT_BODY = (204, 304)
 _READS = ("GET", "HEAD")
+_CHANGES = ("PUT", "POST", "DELETE")
+_POSTS = {"uploads", "uploadId"}
 
 OnAnswer = Callable[[str, int, float], None]
 """Hears of each answer: method, status, and seconds until it began."""
@@ -98,7 +100,7 @@ class S3Gateway:
         if request.method == "OPTIONS":
             return _preflight(request)
         ip = scope["client"][0] if scope.get("client") else ""
-        if request.method != "PUT":
+        if request.method not in _CHANGES or (request.method == "POST" and not _POSTS & set(request.query)):
             ready = self._requests.answer_at_once(request, self._root, ip) if request.method in _READS else None
             return await anyio.to_thread.run_sync(self._read, request, ip) if ready is None else ready
         signed = await anyio.to_thread.run_sync(self._requests.authenticate, request, self._root, ip)
