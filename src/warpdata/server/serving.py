@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
-from warpdata.errors import BadInputError
+from warpdata.errors import AlreadyExistsError, BadInputError
 from warpdata.repository.catalog import mark_store
 from warpdata.server.access import create_user, issue_sign_in_code
 from warpdata.server.app import create_app
@@ -118,6 +118,18 @@ def sign_in_link(url: str, code: str) -> str:
 def first_user(service: Service) -> UserRow:
     """Return the oldest active administrator. A new service creates one."""
     query = select(UserRow).where(UserRow.is_admin, UserRow.is_active).order_by(UserRow.created, UserRow.id).limit(1)
-    with service.database.read() as db:
-        found = db.scalar(query)
-    return found or create_user(service, FIRST_USER, is_admin=True)
+
+    def find() -> UserRow | None:
+        with service.database.read() as db:
+            return db.scalar(query)
+
+    found = find()
+    if found is not None:
+        return found
+    try:
+        return create_user(service, FIRST_USER, is_admin=True)
+    except AlreadyExistsError:  # another process of a new service was first, or that user was deactivated
+        found = find()
+        if found is None:
+            raise
+        return found

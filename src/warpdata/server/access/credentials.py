@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
 
 from warpdata.errors import AlreadyExistsError, AuthenticationError, BadInputError, NotFoundError
 from warpdata.primitives.hashing import sha256_hex
@@ -80,11 +81,12 @@ def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserR
             f"{name[:200]!r} is not the name of a user",
             hint="Write letters, digits and . _ @ + -, such as ana@acme",
         )
-    with service.database.write() as db:
-        if db.scalar(select(UserRow).where(UserRow.name == name)) is not None:
-            raise AlreadyExistsError(f"there is a user {name!r} already", hint="Choose another name.")
-        row = UserRow(id=service.new_id(), name=name, is_admin=is_admin, is_active=True, created=service.now())
-        db.add(row)
+    row = UserRow(id=service.new_id(), name=name, is_admin=is_admin, is_active=True, created=service.now())
+    try:
+        with service.database.write() as db:
+            db.add(row)
+    except IntegrityError as error:  # names are unique
+        raise AlreadyExistsError(f"there is a user {name!r} already", hint="Choose another name.") from error
     return row
 
 
