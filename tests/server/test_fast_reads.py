@@ -104,6 +104,11 @@ def test_every_way_gives_the_same_answer(
             assert (fast.status_code, fast.content) == (slow.status_code, slow.content), (name, method)
             about = [{k: v for k, v in one.headers.items() if k != "x-request-id"} for one in (fast, slow)]
             assert about[0] == about[1], (name, method)
+    exported = local["root"].get("/metrics").text
+    routes = {line.partition('route="')[2].partition('"')[0] for line in exported.splitlines() if 'route="' in line}
+    assert len([route for route in routes if "/images/{path:path}" in route and not route.endswith("/url")]) == 1, (
+        routes
+    )
 
 
 def test_warm_reads_ask_nothing_of_threads_and_of_the_database(

@@ -25,6 +25,7 @@ from warpdata.server.routes import API_PREFIX, ROUTERS, provider, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
 from warpdata.server.s3 import BucketFiles, KnownKey, S3Gateway
 from warpdata.server.service import Service
+from warpdata.server.tracing import TracedRequests, is_tracing
 
 __all__ = ["create_app"]
 
@@ -51,6 +52,7 @@ def create_app(service: Service) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # its spans have whole URLs
     )
     app.state.service = service
     app.state.page = PageFiles()
@@ -75,6 +77,8 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.s3_keys = S3KeyRing(service)
     app.add_middleware(GatewayMount, gateway=_gateway(app, service))
+    if is_tracing():
+        app.add_middleware(TracedRequests, gateway_root=S3_ROOT)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 

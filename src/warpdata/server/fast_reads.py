@@ -184,7 +184,7 @@ class _FileRead:
     place: Place
     version: str | None
     path: str
-    route = SimpleNamespace(path="/api/v1/datasets/{workspace}/{name}/images/{path:path}")
+    route = SimpleNamespace(path="/datasets/{workspace}/{name}/images/{path:path}")
 
     def at_once(self) -> _Ready | None:
         principal = None if self.version is None else self.client.principal(recall_principal)
@@ -210,7 +210,7 @@ class _SignedRead:
 
     client: _Client
     signed: str
-    route = SimpleNamespace(path="/api/v1/files/{signed}/{filename}")
+    route = SimpleNamespace(path="/files/{signed}/{filename}")
 
     def at_once(self) -> _Ready | None:
         found = recall_file(self.client.reads.service, self.signed)
@@ -237,7 +237,7 @@ class _ObjectRead:
 
     client: _Client
     key: str
-    route = SimpleNamespace(path="/api/v1/objects/{key:path}")
+    route = SimpleNamespace(path="/objects/{key:path}")
 
     def at_once(self) -> _Ready | None:
         client, service = self.client, self.client.reads.service

@@ -26,6 +26,7 @@ from warpdata.server.jobs.run import JobEndedError, JobRun
 from warpdata.server.jobs.schedules import ensure_daily_scrub, start_due_jobs
 from warpdata.server.problems import describe_error
 from warpdata.server.service import Service
+from warpdata.server.tracing import job_span
 from warpdata.server.uploads import remove_expired_uploads
 from warpdata.server.webhooks import WebhookSender
 
@@ -94,7 +95,8 @@ class JobWorker:
     def _run(self, row: JobRow) -> None:
         run = JobRun(self._service, row, self._id, self._ending.is_set)
         try:
-            result = KINDS[row.kind](run)
+            with job_span(row):
+                result = KINDS[row.kind](run)
         except JobEndedError:
             if self._ending.is_set():
                 release(self._service, row.id, self._id)
