@@ -44,7 +44,7 @@ from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
 from warpdata.collections.stored_labels import annotations_of, find_images, label_set
 from warpdata.collections.tables import FILES, check_collection, is_collection, quoted_lists
-from warpdata.collections.training import TrainingJob
+from warpdata.collections.training import TrainingJob, store_variables
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
 from warpdata.formats.labels import (
@@ -138,5 +138,6 @@ __all__ = [
     "place_objects",
     "quoted_lists",
     "read_annotations",
+    "store_variables",
     "task_changes",
 ]

@@ -15,6 +15,7 @@ from warpdata.repository.catalog import Address, VersionRef
 from warpdata.repository.rows import RowSelection
 from warpdata.server.blob_index import BlobIndex
 from warpdata.server.database import Database
+from warpdata.server.identities import RecentAnswers
 from warpdata.server.safe_http import AddressRule, parse_networks
 from warpdata.server.thumbnails import Thumbnails
 from warpdata.session import Session
@@ -100,6 +101,11 @@ class Service:
         """Where requests of the service may go."""
         return AddressRule(parse_networks(self.options.allowed_networks))
 
+    @cached_property
+    def identities(self) -> RecentAnswers[Any]:
+        """The users of tokens, cookies and signed URLs that reads have presented."""
+        return RecentAnswers(self.database, self.session.timer)
+
     def now(self) -> str:
         return self.session.timestamp()
 
@@ -123,14 +129,17 @@ class Service:
         """Open a version, with the name that led to it. Callers have checked that the user may read the dataset."""
         try:
             found = self.session.catalog.resolve(Address(dataset_id, ref))
-            key = (dataset_id, found.version)
-            opened = self._opened.get(key)
+            opened = self.opened(dataset_id, found.version)
             if opened is None:
                 opened = Dataset(self.session, found, self.session.catalog.manifest(found))
-                self._opened.put(key, opened)
+                self._opened.put((dataset_id, found.version), opened)
         except DatasetNotFoundError as error:
             raise no_dataset(dataset_id) from error
         return found, opened
+
+    def opened(self, dataset_id: str, version: str) -> Dataset | None:
+        """Return a version that was opened before. Reads nothing."""
+        return self._opened.get((dataset_id, version))
 
 
 def stamp(time: datetime) -> str:
