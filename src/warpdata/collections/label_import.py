@@ -9,23 +9,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpdata.collections.changes import Changes
 from warpdata.collections.stored_labels import annotations_of
-from warpdata.collections.tables import IMAGES, read_columns
+from warpdata.collections.tables import ANNOTATIONS, IMAGES, read_columns
+from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.formats.labels import (
     Annotation,
     Conservation,
     ConservationReport,
     DirectoryFiles,
+    LabelBlock,
     LabelClass,
     LabeledImage,
     LabelOptions,
+    blocks_of,
     geometry_columns,
     image_names,
     label_format,
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LabelImport", "LabelImportRequest", "import_labels"]
 
-_BATCH_IMAGES = 5000
+_BATCH_FILES, _BATCH_IMAGES = 5000, 50_000
+"""The images of a commit, with files to add and without."""
+_OF_IMAGES = ("images", "splits", "tags")
 EXISTING = ("keep", "add", "replace")
 
 
@@ -89,12 +93,12 @@ def import_labels(
     sizes = {path: _size(row) for path, row in known.items()}
     account = Conservation(request.format, "import")
     labels = found.read(files, account, LabelOptions(task=request.task, images=sizes))
-    work = _Import(collection, request, account, known, _ImageFiles.of(files, request.images))
+    image_files = _ImageFiles.of(files, request.images)
+    work = _Import(collection, request, account, known, image_files)
     counter = ProgressCounter(progress, "add", 0, 0)
-    images = iter(labels.images)
-    while batch := list(islice(images, _BATCH_IMAGES)):
-        work.commit(batch)
-        for _ in batch:
+    for block in blocks_of(labels.images, _BATCH_FILES if image_files else _BATCH_IMAGES):
+        work.commit(block)
+        for _ in block.images:
             counter.finish_file()
     if not work.matched and work.unmatched:
         raise InvalidSourceError(
@@ -122,25 +126,36 @@ class _Import:
         self._account = account
         self._known = known
         self._files = files
+        self._annotated = _annotated_paths(collection.head) & known.keys()
         self._seen: set[str] = set()
         self.class_names: set[str] = set()
         self.matched = self.unmatched = 0
         self.added_images = self.added_annotations = 0
 
-    def commit(self, batch: Sequence[LabeledImage]) -> None:
+    def commit(self, block: LabelBlock) -> None:
         """Commit a batch. Images that several documents have are committed with the first of them."""
-        merged = self._merge(batch)
-        present = annotations_of(self._collection.head, [path for path in merged if path in self._known])
-        changes: Changes = self._collection.changes(f"import {len(merged):,} images from {self._request.format}")
+        self.class_names.update(block.rows["class_name"].unique().to_pylist())
+        block = self._merge(block)
+        listed = [image.path for image in block.images if image.path in self._annotated]
+        present = annotations_of(self._collection.head, listed)
+        changes: Changes = self._collection.changes(f"import {len(block):,} images from {self._request.format}")
+        outcomes = _Outcomes()
         with changes:
-            for image in merged.values():
-                self._add(changes, image, present.get(image.path, []))
-        self._seen.update(merged)
+            for number, image in enumerate(block.images):
+                self._add(changes, outcomes, block, number, present.get(image.path, []))
+            drawn = block.take(outcomes.drawn)
+            changes.annotate_block(drawn)
+            changes.set_rows(outcomes.changed)
+        self.added_annotations += drawn.rows.num_rows
+        self._annotated.update(image.path for image in drawn.images)
+        self._account.give_block(block.take(outcomes.given))
+        self._seen.update(image.path for image in block.images)
 
-    def _merge(self, batch: Sequence[LabeledImage]) -> dict[str, LabeledImage]:
+    def _merge(self, block: LabelBlock) -> LabelBlock:
+        if len({image.path for image in block.images}) == len(block):
+            return block
         merged: dict[str, LabeledImage] = {}
-        for image in batch:
-            self.class_names.update(one.class_name for one in image.annotations)
+        for image in block:
             if image.path in merged:
                 self._account.lose("images", "several documents have the image", image.path)
                 for fact in ("splits", "tags"):
@@ -148,57 +163,84 @@ class _Import:
                 merged[image.path].annotations += image.annotations
             else:
                 merged[image.path] = image
-        return merged
+        return LabelBlock.of(list(merged.values()))
 
-    def _add(self, changes: Changes, image: LabeledImage, present: list[Annotation]) -> None:
+    def _add(
+        self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation]
+    ) -> None:
+        image = block.images[number]
         file = self._files.find(image)
         known = self._known.get(image.path)
         if file is None and known is None:
             self.unmatched += 1
-            self._lose(image, "neither a file nor an image of the collection has the path")
+            self._lose(block.image(number), "neither a file nor an image of the collection has the path")
             return
         self.matched += 1
         if known is not None and (file is None or fingerprint_file(file).blob.hash == known["hash"]):
-            self._annotate(changes, image, present, _size(known))
+            self._annotate(changes, outcomes, block, number, present)
             return
         if known is not None:
-            self._lose(image, "the collection has another file under the path")
+            self._lose(block.image(number), "the collection has another file under the path")
             return
         assert file is not None
-        stored = changes.add(image.path, file, annotations=image.annotations, split=image.split, tags=image.tags)
+        stored = changes.add(image.path, file, split=image.split, tags=image.tags)
         size = {"width": image.width, "height": image.height}
         self._known[image.path] = {"hash": stored.hash, **size, "split": image.split, "tags": list(image.tags)}
-        self._account.give_image(image)
         self.added_images += 1
-        self.added_annotations += len(image.annotations)
+        outcomes.give(number, block.count(number) > 0)
 
     def _annotate(
-        self, changes: Changes, image: LabeledImage, present: list[Annotation], size: tuple[int, int] | None
+        self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation]
     ) -> None:
+        image, path = block.images[number], block.images[number].path
+        known = self._known[path]
+        size = _size(known)
         if size is not None and image.size not in (None, size):
-            self._account.change("image sizes", "the file has another size than the labels say", image.path)
-        is_new = bool(_keys(image.annotations) - _keys(present) if present else image.annotations)
-        if is_new and present and self._request.existing == "keep" and image.path not in self._seen:
-            facts = measure(image)
-            for fact in facts.keys() - {"images", "splits", "tags"}:
-                why = "the image has other annotations; choose --existing add or replace"
-                self._account.lose(fact, why, image.path, facts[fact])
-            image = LabeledImage(image.path, [], image.width, image.height, image.split, image.tags)
-        elif is_new:
-            is_replaced = self._request.existing == "replace" and image.path not in self._seen
-            changes.annotate(image.path, image.annotations, replace=is_replaced)
-            self.added_annotations += len(image.annotations)
-        known = self._known[image.path]
+            self._account.change("image sizes", "the file has another size than the labels say", path)
+        is_first = path not in self._seen
+        is_new = block.count(number) > 0
+        is_kept = False
+        if present and is_new:
+            whole = block.image(number)
+            is_new = bool(_keys(whole.annotations) - _keys(present))
+            is_kept = is_new and is_first and self._request.existing == "keep"
+            if is_new and is_first and self._request.existing == "replace":
+                changes.annotate(path, [], replace=True)
+            if is_kept:
+                self._lose(whole, "the image has other annotations; choose --existing add or replace", _OF_IMAGES)
+                self._account.give_image(image)
         split = image.split if image.split != known.get("split") else None
         tags = image.tags if image.tags and list(image.tags) != known.get("tags") else None
         if split is not None or tags is not None:
-            changes.set(image.path, split=split, tags=tags)
+            values = {"split": split, "tags": None if tags is None else list(dict.fromkeys(tags))}
+            outcomes.changed[path] = {name: value for name, value in values.items() if value is not None}
             known |= {"split": image.split, "tags": list(image.tags)}
-        self._account.give_image(image)
+        if not is_kept:
+            outcomes.give(number, is_new)
 
-    def _lose(self, image: LabeledImage, why: str) -> None:
+    def _lose(self, image: LabeledImage, why: str, but: Sequence[str] = ()) -> None:
         for fact, count in measure(image).items():
-            self._account.lose(fact, why, image.path, count)
+            if fact not in but:
+                self._account.lose(fact, why, image.path, count)
+
+
+@dataclass(slots=True)
+class _Outcomes:
+    """The numbers of images in a block that HEAD has after the commit, and of those whose annotations are appended."""
+
+    given: list[int] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
+    changed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """New splits and tags of images, by path."""
+
+    def give(self, number: int, is_drawn: bool) -> None:
+        self.given.append(number)
+        if is_drawn:
+            self.drawn.append(number)
+
+
+def _annotated_paths(head: Dataset) -> set[str]:
+    return set(read_columns(head, ANNOTATIONS, ["image"])["image"].unique().to_pylist())
 
 
 class _ImageFiles:
@@ -209,6 +251,9 @@ class _ImageFiles:
         self._by_name: dict[str, list[str]] = {}
         for name in names:
             self._by_name.setdefault(name.rpartition("/")[2], []).append(name)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
 
     @classmethod
     def of(cls, files: DirectoryFiles, images: str | Path | bool | None) -> _ImageFiles:
