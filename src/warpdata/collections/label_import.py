@@ -98,8 +98,7 @@ def import_labels(
     counter = ProgressCounter(progress, "add", 0, 0)
     for block in blocks_of(labels.images, _BATCH_FILES if image_files else _BATCH_IMAGES):
         work.commit(block)
-        for _ in block.images:
-            counter.finish_file()
+        counter.finish_files(len(block))
     if not work.matched and work.unmatched:
         raise InvalidSourceError(
             f"none of the {work.unmatched:,} images in {files.name} has a file there, or is in {collection.id}",
@@ -187,18 +186,18 @@ class _Import:
         size = {"width": image.width, "height": image.height}
         self._known[image.path] = {"hash": stored.hash, **size, "split": image.split, "tags": list(image.tags)}
         self.added_images += 1
-        outcomes.give(number, block.count(number) > 0)
+        outcomes.give(number, block.counts[number] > 0)
 
     def _annotate(
         self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation]
     ) -> None:
         image, path = block.images[number], block.images[number].path
         known = self._known[path]
-        size = _size(known)
-        if size is not None and image.size not in (None, size):
+        is_other = image.width != known["width"] or image.height != known["height"]
+        if is_other and image.size is not None and _size(known) is not None:
             self._account.change("image sizes", "the file has another size than the labels say", path)
         is_first = path not in self._seen
-        is_new = block.count(number) > 0
+        is_new = block.counts[number] > 0
         is_kept = False
         if present and is_new:
             whole = block.image(number)
@@ -209,11 +208,13 @@ class _Import:
             if is_kept:
                 self._lose(whole, "the image has other annotations; choose --existing add or replace", _OF_IMAGES)
                 self._account.give_image(image)
-        split = image.split if image.split != known.get("split") else None
-        tags = image.tags if image.tags and list(image.tags) != known.get("tags") else None
-        if split is not None or tags is not None:
-            values = {"split": split, "tags": None if tags is None else list(dict.fromkeys(tags))}
-            outcomes.changed[path] = {name: value for name, value in values.items() if value is not None}
+        changed: dict[str, Any] = {}
+        if image.split is not None and image.split != known["split"]:
+            changed["split"] = image.split
+        if image.tags and list(image.tags) != known["tags"]:
+            changed["tags"] = list(dict.fromkeys(image.tags))
+        if changed:
+            outcomes.changed[path] = changed
             known |= {"split": image.split, "tags": list(image.tags)}
         if not is_kept:
             outcomes.give(number, is_new)
@@ -265,6 +266,8 @@ class _ImageFiles:
 
     def find(self, image: LabeledImage) -> Path | None:
         """Return the file of an image: the only one whose path ends with that of the image, or that of its split."""
+        if not self._by_name:
+            return None
         listed = self._by_name.get(image.path.rpartition("/")[2], [])
         found = [name for name in listed if name == image.path or name.endswith(f"/{image.path}")]
         if len(found) > 1 and image.split is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, compress, pairwise
+from dataclasses import dataclass
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +18,7 @@ from warpdata.errors import BadInputError
 from warpdata.formats.labels.annotations import Annotation, Mask, geometry_columns
 from warpdata.formats.labels.columns import geometry_schema
 from warpdata.formats.labels.geometry import bounds_of
+from warpdata.formats.labels.point_arrays import point_bounds, polygon_areas
 from warpdata.limits import MAX_ANNOTATION_POINTS
 from warpdata.primitives.arrow_buffers import array_of, as_arrow
 
@@ -33,8 +34,6 @@ _EXACT_INTEGERS = 2**53
 """Integers below are equal to their floats, and have a place in attributes."""
 _ODD = ""
 """The attributes of an object that needs to be parsed by itself."""
-_CERTAIN = 1e-9
-"""Sums in another order differ by less than this part of the sum of all magnitudes."""
 
 
 class _Runs(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -56,6 +55,7 @@ class _Object(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     id: int | float | str | None = None
 
 
+_NONE = _Object(image_id="", category_id="", keypoints=[0.0])
 _decode = msgspec.json.Decoder(_Object).decode
 _decode_list = msgspec.json.Decoder(list[_Object]).decode
 
@@ -63,32 +63,27 @@ Parse = Callable[[int], "tuple[int, Annotation] | None"]
 """Returns the number of the image and the annotation of one object by its number; None if it is listed as lost."""
 
 
-@dataclass(slots=True)
+Columns = Callable[["_Rows"], "tuple[_Rows, dict[str, pa.Array], list[str | None]]"]
+
+
+@dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of one kind: the numbers of their objects and images, of their classes, and attributes."""
+    """Objects of one kind, with their numbers and those of their images and classes."""
 
-    objects: list[_Object] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    images: list[int] = field(default_factory=list)
-    classes: list[int] = field(default_factory=list)
+    objects: list[_Object]
+    numbers: NDArray[np.int64]
+    images: NDArray[np.int64]
+    classes: NDArray[np.int64]
 
-    def add(self, one: _Object, number: int, image: int, class_number: int) -> None:
-        self.objects.append(one)
-        self.numbers.append(number)
-        self.images.append(image)
-        self.classes.append(class_number)
-
-    def without(self, odd: Sequence[Any]) -> _Rows:
+    def without(self, odd: Any) -> _Rows:
         """Return the rows that are not odd."""
-        if not any(odd):
+        import numpy as np
+
+        kept = ~np.asarray(odd, bool)
+        if kept.all():
             return self
-        kept = [not is_odd for is_odd in odd]
-        return _Rows(
-            list(compress(self.objects, kept)),
-            list(compress(self.numbers, kept)),
-            list(compress(self.images, kept)),
-            list(compress(self.classes, kept)),
-        )
+        objects = list(compress(self.objects, kept.tolist()))
+        return _Rows(objects, self.numbers[kept], self.images[kept], self.classes[kept])
 
 
 class CocoColumns:
@@ -104,7 +99,7 @@ class CocoColumns:
         self._names = list(classes.values())
         self._parse = parse
         self._tables: list[pa.Table] = []
-        self._places: list[tuple[Sequence[int], Sequence[int]]] = []
+        self._places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def read(self, raws: Sequence[msgspec.Raw]) -> tuple[pa.Table, NDArray[np.int64]]:
         """Return all rows, and where those of each image begin."""
@@ -115,7 +110,7 @@ class CocoColumns:
             self._add_chunk(raws[first : first + _CHUNK], first)
         rows = pa.concat_tables([geometry_schema().empty_table(), *self._tables])
         images, numbers = (
-            np.concatenate([np.zeros(0, np.int64), *(np.asarray(one, np.int64) for one in each)])
+            np.concatenate([np.zeros(0, np.int64), *each])
             for each in (zip(*self._places, strict=True) if self._places else ((), ()))
         )
         self._tables = []
@@ -124,67 +119,89 @@ class CocoColumns:
         return rows if (np.diff(order) == 1).all() else rows.take(as_arrow(order)), starts
 
     def _add_chunk(self, raws: Sequence[msgspec.Raw], first: int) -> None:
-        boxes, polygons, masks, odd = _Rows(), _Rows(), _Rows(), list[int]()
-        for number, one in enumerate(_typed(raws), first):
-            image = None if one is None else self._images.get(one.image_id)
-            class_number = None if one is None else self._classes.get(one.category_id)
-            if one is None or image is None or class_number is None or one.keypoints:
-                odd.append(number)
-            elif not one.segmentation:
-                boxes.add(one, number, image, class_number)
-            else:
-                drawn = polygons if isinstance(one.segmentation, list) else masks
-                drawn.add(one, number, image, class_number)
-        odd += self._add(boxes, "box", _box_columns)
-        odd += self._add(polygons, "polygon", _polygon_columns)
-        odd += self._add(masks, "mask", _mask_columns)
+        import numpy as np
+
+        found = _typed(raws)
+        kinds = _kinds_of(found)
+        image_of, class_of = self._images.get, self._classes.get
+        images = np.array([image_of(one.image_id, -1) for one in found], np.int64)
+        classes = np.array([class_of(one.category_id, -1) for one in found], np.int64)
+        kinds[(images < 0) | (classes < 0)] = _ODD_KIND
+        odd = (np.flatnonzero(kinds == _ODD_KIND) + first).tolist()
+        for number, (kind, columns) in enumerate(_KINDS):
+            chosen = np.flatnonzero(kinds == number)
+            if len(chosen):
+                objects = found if len(chosen) == len(found) else [found[index] for index in chosen.tolist()]
+                rows = _Rows(objects, chosen + first, images[chosen], classes[chosen])
+                odd += self._add(rows, kind, columns)
         self._add_odd(sorted(odd))
 
     def _add(self, rows: _Rows, kind: str, columns: Columns) -> list[int]:
         """Add rows of one kind, and return the numbers of objects that need to be parsed one at a time."""
+        import numpy as np
         import pyarrow as pa
 
-        if not rows.objects:
-            return []
         kept, made, attributes = columns(rows)
-        odd = set(rows.numbers) - set(kept.numbers)
         if kept.objects:
             count = len(kept.objects)
             made["kind"] = pa.repeat(pa.scalar(kind), count)
-            made["class_name"] = pa.array(self._names, pa.string()).take(array_of(kept.classes, pa.int32()))
-            made["attributes"] = pa.array(attributes, pa.string())
+            made["class_name"] = pa.array(self._names, pa.string()).take(as_arrow(kept.classes))
+            made["attributes"] = _texts(attributes)
             schema = geometry_schema()
             arrays = [made[one.name] if one.name in made else pa.nulls(count, one.type) for one in schema]
             self._tables.append(pa.Table.from_arrays(arrays, schema=schema))
             self._places.append((kept.images, kept.numbers))
-        return list(odd)
+        found: list[int] = np.setdiff1d(rows.numbers, kept.numbers, assume_unique=True).tolist()
+        return found
 
     def _add_odd(self, numbers: Sequence[int]) -> None:
+        import numpy as np
         import pyarrow as pa
 
         parsed = [(number, found) for number in numbers if (found := self._parse(number)) is not None]
         if parsed:
             rows = [geometry_columns(one) for _, (_, one) in parsed]
             self._tables.append(pa.Table.from_pylist(rows, geometry_schema()))
-            self._places.append(([image for _, (image, _) in parsed], [number for number, _ in parsed]))
+            images = np.array([image for _, (image, _) in parsed], np.int64)
+            self._places.append((images, np.array([number for number, _ in parsed], np.int64)))
 
 
-Columns = Callable[[_Rows], "tuple[_Rows, dict[str, pa.Array], list[str | None]]"]
+def _kinds_of(objects: Sequence[_Object]) -> NDArray[np.int8]:
+    """Return the number of the kind of each object."""
+    import numpy as np
+
+    if not any(one.segmentation or one.keypoints for one in objects):
+        return np.zeros(len(objects), np.int8)
+    return np.array([_kind_of(one) for one in objects], np.int8)
 
 
-def _typed(raws: Sequence[msgspec.Raw]) -> Sequence[_Object | None]:
-    """Return the objects that are typed records, and None for others."""
+def _kind_of(one: _Object) -> int:
+    if one.keypoints:
+        return _ODD_KIND
+    if not one.segmentation:
+        return 0
+    return 1 if isinstance(one.segmentation, list) else 2
+
+
+def _texts(texts: list[str | None]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(texts, pa.string()) if any(texts) else pa.nulls(len(texts), pa.string())
+
+
+def _typed(raws: Sequence[msgspec.Raw]) -> list[_Object]:
+    """Return the objects as typed records; for one with other members `_NONE`, which is odd."""
     try:
         return _decode_list(b"[" + b",".join(raws) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [_typed_or_none(raw) for raw in raws]
 
 
-def _typed_or_none(raw: msgspec.Raw) -> _Object | None:
+def _typed_or_none(raw: msgspec.Raw) -> _Object:
     try:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return _NONE
 
 
 def _box_columns(rows: _Rows) -> tuple[_Rows, dict[str, pa.Array], list[str | None]]:
@@ -194,9 +211,9 @@ def _box_columns(rows: _Rows) -> tuple[_Rows, dict[str, pa.Array], list[str | No
     try:
         boxes = np.fromiter(chain.from_iterable(one.bbox or () for one in rows.objects), np.float64).reshape(-1, 4)
     except OverflowError:  # an integer that no float holds
-        return _Rows(), {}, []
+        return rows.without([True] * len(rows.objects)), {}, []
     is_odd = (np.abs(boxes) >= _EXACT_INTEGERS).any(axis=1) | (boxes[:, 2:] < 0).any(axis=1)
-    rows, boxes = rows.without(is_odd.tolist()), boxes[~is_odd]
+    rows, boxes = rows.without(is_odd), boxes[~is_odd]
     areas = (boxes[:, 2] * boxes[:, 3]).tolist()
     texts: list[str | None] = [
         None if one.area == area and not one.iscrowd else _attributes(one, area, None)
@@ -220,9 +237,11 @@ def _polygon_columns(rows: _Rows) -> tuple[_Rows, dict[str, pa.Array], list[str 
     ring_ends = np.cumsum([0, *map(len, rings)])
     counts = np.cumsum([0, *(len(_rings(one)) for one in rows.objects)])
     points = values.reshape(-1, 2)
-    areas, bounds = _polygon_areas(points, ring_ends // 2, counts, rows), _point_bounds(points, ring_ends[counts] // 2)
+    stated = [math.nan if one.area is None or abs(one.area) >= _EXACT_INTEGERS else one.area for one in rows.objects]
+    areas = polygon_areas(points, ring_ends // 2, counts, np.array(stated)).tolist()
+    bounds = point_bounds(points, ring_ends[counts] // 2).tolist()
     texts: list[str | None] = [
-        _attributes(one, area, box) for one, area, box in zip(rows.objects, areas, bounds, strict=True)
+        _attributes(one, area, tuple(box)) for one, area, box in zip(rows.objects, areas, bounds, strict=True)
     ]
     odd = [text == _ODD for text in texts]
     if any(odd):
@@ -291,37 +310,6 @@ def _is_polygon(one: _Object) -> bool:
     return min(sizes) >= 6 and not any(size % 2 for size in sizes) and sum(sizes) <= 2 * MAX_ANNOTATION_POINTS
 
 
-def _polygon_areas(points: Any, ring_ends: Any, counts: Any, rows: _Rows) -> list[float]:
-    """Return the areas of polygons; NaN stands for one that certainly is not the area that its object states."""
-    import numpy as np
-
-    stated = [math.nan if one.area is None or abs(one.area) >= _EXACT_INTEGERS else one.area for one in rows.objects]
-    with np.errstate(all="ignore"):
-        following = np.arange(1, len(points) + 1)
-        following[ring_ends[1:] - 1] = ring_ends[:-1]
-        x, y = points[:, 0], points[:, 1]
-        cross = x * y[following] - x[following] * y
-        about = np.add.reduceat(np.abs(np.add.reduceat(cross, ring_ends[:-1])) / 2, counts[:-1])
-        error = np.add.reduceat(np.abs(cross), ring_ends[counts[:-1]]) * _CERTAIN
-        is_near = np.abs(about - np.array(stated, np.float64)) <= error
-    areas = np.where(np.isfinite(about) & np.isfinite(error), math.nan, math.inf)
-    for number in np.flatnonzero(is_near & np.isnan(areas)).tolist():
-        ends = ring_ends[counts[number] : counts[number + 1] + 1].tolist()
-        areas[number] = math.fsum(abs(math.fsum(cross[start:end].tolist())) / 2 for start, end in pairwise(ends))
-    found: list[float] = areas.tolist()
-    return found
-
-
-def _point_bounds(points: Any, starts: Any) -> list[tuple[float, ...]]:
-    """Return left, top, width and height of the points of each annotation."""
-    import numpy as np
-
-    least = np.minimum.reduceat(points, starts[:-1])
-    with np.errstate(all="ignore"):
-        sides = np.maximum.reduceat(points, starts[:-1]) - least
-    return list(map(tuple, np.concatenate([least, sides], axis=1).tolist()))
-
-
 def _lists(offsets: Any, values: Any) -> pa.Array:
     import numpy as np
     import pyarrow as pa
@@ -329,3 +317,11 @@ def _lists(offsets: Any, values: Any) -> pa.Array:
     inner = values if isinstance(values, pa.Array) else array_of(values, pa.from_numpy_dtype(values.dtype))
     data = pa.py_buffer(np.asarray(offsets, np.int32))
     return pa.Array.from_buffers(pa.list_(inner.type), len(offsets) - 1, [None, data], children=[inner])
+
+
+_KINDS: tuple[tuple[str, Columns], ...] = (
+    ("box", _box_columns),
+    ("polygon", _polygon_columns),
+    ("mask", _mask_columns),
+)
+_ODD_KIND = len(_KINDS)

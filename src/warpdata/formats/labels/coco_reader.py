@@ -23,6 +23,7 @@ from warpdata.formats.labels.geometry import area_of, bounds_of
 from warpdata.formats.labels.json_input import decode_foreign, decode_members, list_of, object_of, pairs, triples
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet
 from warpdata.limits import MAX_CLASS_NAME_LENGTH
+from warpdata.primitives.gc_pause import gc_paused
 
 __all__ = ["CocoDocument", "coco_annotation", "find_documents", "read_coco", "read_document"]
 
@@ -38,7 +39,8 @@ _ROOT = frozenset({"images", "annotations", "categories"})
 
 def read_coco(files: LabelFiles, account: Conservation) -> LabelSet:
     """Return the images of all documents of a directory, or of one file."""
-    documents = [read_document(files, name, account) for name in find_documents(files)]
+    with gc_paused():
+        documents = [read_document(files, name, account) for name in find_documents(files)]
     if not documents:
         raise BadInputError(
             f"{files.name} has no COCO document", hint="Name a JSON file, or a directory that has one or several."
@@ -57,7 +59,9 @@ class _Images:
 
     def blocks(self, image_count: int = 1000) -> Iterator[LabelBlock]:
         while self._documents:
-            yield from self._documents.pop(0).labeled_images(self._account).split(image_count)
+            with gc_paused():
+                block = self._documents.pop(0).labeled_images(self._account)
+            yield from block.split(image_count)
 
     def __iter__(self) -> Iterator[LabeledImage]:
         for block in self.blocks():

@@ -93,9 +93,13 @@ class LabelBlock:
             own = rows[starts[number] : starts[number + 1]]
             yield replace(image, annotations=[annotation_of(row) for row in own])
 
-    def count(self, number: int) -> int:
-        """Return the number of annotations of an image."""
-        return int(self.starts[number + 1] - self.starts[number])
+    @cached_property
+    def counts(self) -> list[int]:
+        """The number of annotations of each image."""
+        import numpy as np
+
+        found: list[int] = np.diff(self.starts).tolist()
+        return found
 
     def image(self, number: int) -> LabeledImage:
         """Return one image with its annotations."""
@@ -111,12 +115,16 @@ class LabelBlock:
         rows, starts = take_ranges(self.starts, chosen)
         return LabelBlock([self.images[number] for number in numbers], self.rows.take(as_arrow(rows)), starts)
 
+    def slice(self, first: int, end: int) -> LabelBlock:
+        """Return the images from `first` on, before `end`."""
+        starts = self.starts[first : end + 1]
+        rows = self.rows.slice(int(starts[0]), int(starts[-1] - starts[0]))
+        return LabelBlock(self.images[first:end], rows, starts - starts[0])
+
     def split(self, image_count: int) -> Iterator[LabelBlock]:
         """Yield blocks of at most this number of images."""
         for first in range(0, len(self.images), image_count):
-            starts = self.starts[first : first + image_count + 1]
-            rows = self.rows.slice(starts[0], starts[-1] - starts[0])
-            yield LabelBlock(self.images[first : first + image_count], rows, starts - starts[0])
+            yield self.slice(first, min(first + image_count, len(self.images)))
 
     @cached_property
     def facts(self) -> Counter[str]:

@@ -106,6 +106,9 @@ class Conservation:
     def take_image(self, image: LabeledImage) -> None:
         self._taken.update(measure(image))
 
+    def take_block(self, block: LabelBlock) -> None:
+        self._taken.update(block.facts)
+
     def take_details(self, image: LabeledImage) -> None:
         """Count what an image has, except images and objects, which a reader counts before it parses them."""
         found = measure(image)

@@ -8,7 +8,7 @@ docs/specs/artifacts.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from warpdata.errors import BadInputError, CorruptError
@@ -86,6 +86,23 @@ class MemberIndex:
         leaf = self._leaf_of(path)
         return None if leaf is None else self._leaf(leaf).find(path)
 
+    def missing(self, paths: Iterable[str]) -> set[str]:
+        """Return the paths that no member has. Looks up many in order, so that neighbours share their leaf."""
+        absent: set[str] = set()
+        leaf: Leaf | None = None
+        end: bytes | None = b""
+        for path in sorted(set(paths)):
+            name = _encoded(path)
+            if name is None:
+                absent.add(path)
+                continue
+            if end is not None and name >= end:
+                ref, end = self._leaf_before(name)
+                leaf = None if ref is None else self._leaf(ref)
+            if leaf is None or leaf.position_of(name) is None:
+                absent.add(path)
+        return absent
+
     def prepare(self, paths: Sequence[str]) -> None:
         """Fetch the pages for these look-ups together, instead of one at a time."""
         if len(paths) < _BATCH_PATHS or self._reader.is_local(blob_key(self._blob.hash)):
@@ -112,17 +129,21 @@ class MemberIndex:
 
     def _leaf_of(self, path: str) -> PageRef | None:
         """Return the leaf that may contain a member."""
-        trailer, page = self._opened
         name = _encoded(path)
-        if name is None:
-            return None
+        return None if name is None else self._leaf_before(name)[0]
+
+    def _leaf_before(self, name: bytes) -> tuple[PageRef | None, bytes | None]:
+        """Return the leaf that may contain a name, and the first name of the leaf after it."""
+        trailer, page = self._opened
+        end: bytes | None = None
         for _ in range(trailer.levels):
             position = page.position_of(name)
+            end = page.first_name(position + 1) or end
             if position < 0:
-                return None
+                return None, end
             page = self._inner(page.child(position))
         position = page.position_of(name)
-        return page.child(position) if position >= 0 else None
+        return (page.child(position) if position >= 0 else None), page.first_name(position + 1) or end
 
     def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
         """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time.
