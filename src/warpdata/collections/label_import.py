@@ -8,7 +8,7 @@ of docs/specs/collections.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from warpdata.formats.labels import (
     label_format,
     measure,
 )
+from warpdata.primitives.gc_pause import gc_paused
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.primitives.paths import check_path
 from warpdata.primitives.progress import Progress, ProgressCounter
@@ -88,9 +89,8 @@ def import_labels(
     top = check_path(source).expanduser()
     files = DirectoryFiles(top)
     head = collection.open_or_create()
-    stored = read_columns(head, IMAGES, ["path", "hash", "width", "height", "split", "tags"])
-    known = {row["path"]: row for row in stored.to_pylist()}
-    sizes = {path: _size(row) for path, row in known.items()}
+    known = _known_images(head)
+    sizes = {path: one.size for path, one in known.items()}
     account = Conservation(request.format, "import")
     labels = found.read(files, account, LabelOptions(task=request.task, images=sizes))
     image_files = _ImageFiles.of(files, request.images)
@@ -117,7 +117,7 @@ class _Import:
         collection: Collection,
         request: LabelImportRequest,
         account: Conservation,
-        known: dict[str, dict[str, Any]],
+        known: dict[str, _KnownImage],
         files: _ImageFiles,
     ) -> None:
         self._collection = collection
@@ -140,8 +140,9 @@ class _Import:
         changes: Changes = self._collection.changes(f"import {len(block):,} images from {self._request.format}")
         outcomes = _Outcomes()
         with changes:
-            for number, image in enumerate(block.images):
-                self._add(changes, outcomes, block, number, present.get(image.path, []))
+            with gc_paused():
+                for number, image in enumerate(block.images):
+                    self._add(changes, outcomes, block, number, present.get(image.path))
             drawn = block.take(outcomes.drawn)
             changes.annotate_block(drawn)
             changes.set_rows(outcomes.changed)
@@ -165,17 +166,17 @@ class _Import:
         return LabelBlock.of(list(merged.values()))
 
     def _add(
-        self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation]
+        self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation] | None
     ) -> None:
         image = block.images[number]
-        file = self._files.find(image)
+        file = self._files.find(image) if self._files else None
         known = self._known.get(image.path)
         if file is None and known is None:
             self.unmatched += 1
             self._lose(block.image(number), "neither a file nor an image of the collection has the path")
             return
         self.matched += 1
-        if known is not None and (file is None or fingerprint_file(file).blob.hash == known["hash"]):
+        if known is not None and (file is None or fingerprint_file(file).blob.hash == known.hash):
             self._annotate(changes, outcomes, block, number, present)
             return
         if known is not None:
@@ -183,18 +184,17 @@ class _Import:
             return
         assert file is not None
         stored = changes.add(image.path, file, split=image.split, tags=image.tags)
-        size = {"width": image.width, "height": image.height}
-        self._known[image.path] = {"hash": stored.hash, **size, "split": image.split, "tags": list(image.tags)}
+        self._known[image.path] = _KnownImage(stored.hash, image.width, image.height, image.split, list(image.tags))
         self.added_images += 1
         outcomes.give(number, block.counts[number] > 0)
 
     def _annotate(
-        self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation]
+        self, changes: Changes, outcomes: _Outcomes, block: LabelBlock, number: int, present: list[Annotation] | None
     ) -> None:
         image, path = block.images[number], block.images[number].path
         known = self._known[path]
-        is_other = image.width != known["width"] or image.height != known["height"]
-        if is_other and image.size is not None and _size(known) is not None:
+        is_other = image.width != known.width or image.height != known.height
+        if is_other and image.size is not None and known.size is not None:
             self._account.change("image sizes", "the file has another size than the labels say", path)
         is_first = path not in self._seen
         is_new = block.counts[number] > 0
@@ -209,13 +209,13 @@ class _Import:
                 self._lose(whole, "the image has other annotations; choose --existing add or replace", _OF_IMAGES)
                 self._account.give_image(image)
         changed: dict[str, Any] = {}
-        if image.split is not None and image.split != known["split"]:
+        if image.split is not None and image.split != known.split:
             changed["split"] = image.split
-        if image.tags and list(image.tags) != known["tags"]:
+        if image.tags and list(image.tags) != known.tags:
             changed["tags"] = list(dict.fromkeys(image.tags))
         if changed:
             outcomes.changed[path] = changed
-            known |= {"split": image.split, "tags": list(image.tags)}
+            known.split, known.tags = image.split, list(image.tags)
         if not is_kept:
             outcomes.give(number, is_new)
 
@@ -223,6 +223,29 @@ class _Import:
         for fact, count in measure(image).items():
             if fact not in but:
                 self._account.lose(fact, why, image.path, count)
+
+
+@dataclass(slots=True)
+class _KnownImage:
+    """What HEAD has of an image, and what this import makes of it."""
+
+    hash: str
+    width: int | None
+    height: int | None
+    split: str | None
+    tags: list[str] | None
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        return None if self.width is None or self.height is None else (self.width, self.height)
+
+
+def _known_images(head: Dataset) -> dict[str, _KnownImage]:
+    names = ("hash", "width", "height", "split", "tags")
+    rows = read_columns(head, IMAGES, ["path", *names])
+    with gc_paused():
+        made = map(_KnownImage, *(rows[name].to_pylist() for name in names))
+        return dict(zip(rows["path"].to_pylist(), made, strict=True))
 
 
 @dataclass(slots=True)
@@ -294,7 +317,3 @@ def _list_classes(classes: Sequence[LabelClass], used: set[str], account: Conser
 
 def _keys(annotations: Sequence[Annotation]) -> Counter[str]:
     return Counter(repr(geometry_columns(one)) for one in annotations)
-
-
-def _size(row: Mapping[str, Any]) -> tuple[int, int] | None:
-    return None if row["width"] is None or row["height"] is None else (row["width"], row["height"])

@@ -121,6 +121,7 @@ class CocoDocument:
         account.take("images", len(self.images))
         account.drop("ids of images", "images are named by their paths", self.where, len(self.images))
         seen: set[Any] = set()
+        dropped: dict[str, list[Any]] = {}
         for number, raw in enumerate(self.images):
             place = f"{self.where}: images[{number}]"
             one = object_of(raw, place)
@@ -130,8 +131,10 @@ class CocoDocument:
             seen.add(image_id)
             image = image_of(one, place, self.split)
             for name in one.keys() - _IMAGE_MEMBERS:
-                account.drop(f"image {name[:64]}", "images have no members beside size, split and tags", place)
+                dropped.setdefault(name, [0, place])[0] += 1
             yield image_id, image
+        for name, (count, place) in dropped.items():
+            account.drop(f"image {name[:64]}", "images have no members beside size, split and tags", place, count)
 
 
 def image_of(one: Mapping[str, Any], place: str, split: str | None) -> LabeledImage:
@@ -142,12 +145,12 @@ def image_of(one: Mapping[str, Any], place: str, split: str | None) -> LabeledIm
     own_split = one.get("split", split)
     if own_split is not None and not isinstance(own_split, str):
         raise CorruptError(f"{place}: a split is text, not {own_split!r}")
-    sides = [one.get("width"), one.get("height")]
-    for side in sides:
+    width, height = one.get("width"), one.get("height")
+    for side in (width, height):
         if side is not None and (type(side) is not int or side < 0):
             raise CorruptError(f"{place}: width and height are numbers of pixels, not {side!r}")
-    width, height = (side or None for side in sides)
-    return LabeledImage(foreign_path(one.get("file_name"), place), [], width, height, own_split, tuple(tags))
+    path = foreign_path(one.get("file_name"), place)
+    return LabeledImage(path, [], width or None, height or None, own_split, tuple(tags))
 
 
 def read_document(files: LabelFiles, name: str, account: Conservation) -> CocoDocument:
