@@ -118,6 +118,20 @@ def test_a_name_that_is_no_utf8_is_simply_not_there(tmp_path: Path) -> None:
     assert list(index.members("\ud800")) == []
 
 
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_look_ups_that_are_prepared_together_cost_one_request(tmp_path: Path, is_open: bool) -> None:
+    """The footer is read after the whole index, and does not take its place."""
+    store = memory()
+    index, _, _ = open_index(store, large(3000), tmp_path)
+    paths = [f"{number // 1000:05d}/é{number:08d}.jpg" for number in range(0, 3000, 50)]
+    if is_open:
+        assert index.find(paths[-1]) is not None
+    store.clear()
+    index.prepare(paths)
+    assert all(index.find(path) for path in paths)
+    assert dict(store.counts()) == {"read_range": 1}
+
+
 @pytest.mark.parametrize(("count", "reads"), [(1, 1), (129, 1), (TWO_READS, 2), (TWO_READS + 1, 2)])
 def test_the_first_member_costs_a_known_number_of_requests(tmp_path: Path, count: int, reads: int) -> None:
     """The end of the index comes in one piece: a small index is whole in it, and the inner pages of a larger one."""

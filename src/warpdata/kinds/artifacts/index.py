@@ -27,14 +27,14 @@ from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import Footer
 from warpdata.storage import REPAIR_HINT, ByteRange, Reader, ReaderWrapper, retry_corrupt
 
-__all__ = ["MemberIndex"]
+__all__ = ["INDEX_WHOLE_BYTES", "MemberIndex"]
 
 _CHUNK_ENTRY_BYTES = 16
 _CACHED_LEAVES = 1024
 _CACHED_INNERS = 64
 _TAIL_BYTES = 64 * KIB
 """Read when the index is opened: the footer, and often all pages of a small index."""
-_WHOLE_BYTES = 4 * MIB
+INDEX_WHOLE_BYTES = 4 * MIB
 """Indexes up to this size are read at once for a batch of look-ups."""
 _BATCH_PATHS = 8
 """Fewer look-ups than this are not worth a larger read."""
@@ -66,8 +66,9 @@ class MemberIndex:
         size = self._footer.byte_size
         if size > MAX_INDEX_PAGE_BYTES + TRAILER.size:
             raise self._corrupt(f"its footer has {size} bytes")
-        begin = max(0, self._blob.byte_size - max(size, _TAIL_BYTES))
-        self._tail = (begin, self._read(ByteRange(begin, self._blob.byte_size)))
+        begin, (first, tail) = max(0, self._blob.byte_size - max(size, _TAIL_BYTES)), self._tail
+        if not tail or begin < first:  # else `prepare` was first, and has read more
+            self._tail = (begin, self._read(ByteRange(begin, self._blob.byte_size)))
         data = self._verified(self._blob.byte_size - size, size, int(self._footer.xxh3, 16))
         trailer = self._parsed(Trailer.parse, data[-TRAILER.size :])
         if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
@@ -107,7 +108,7 @@ class MemberIndex:
         """Fetch the pages for these look-ups together, instead of one at a time."""
         if len(paths) < _BATCH_PATHS or self._reader.is_local(blob_key(self._blob.hash)):
             return
-        if self._blob.byte_size <= _WHOLE_BYTES:
+        if self._blob.byte_size <= INDEX_WHOLE_BYTES:
             if len(self._tail[1]) < self._blob.byte_size:
                 self._tail = (0, bytes(self._reader.read_range(blob_key(self._blob.hash), self._whole)))
             return
