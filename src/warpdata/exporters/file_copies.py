@@ -7,7 +7,6 @@ same files again. The directory must be one that every worker sees.
 from __future__ import annotations
 
 import platform
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -81,17 +80,17 @@ class _CopyWork:
         def run(copies: Sequence[FileCopy], context: TaskContext) -> Json:
             small = read_many([ref if ref.size <= _HELD_BYTES else None for _, ref in copies])
             for (name, ref), data in zip(copies, small, strict=True):
-                _write(directory / name, ref if data is None else data)
+                _write(directory / name, session.new_id(), ref if data is None else data)
                 context.count(ref.size)
             return len(copies)
 
         return run
 
 
-def _write(path: Path, content: bytes | FileRef) -> None:
+def _write(path: Path, token: str, content: bytes | FileRef) -> None:
     """Write a file under a name of its own first, so that another run of the task does no harm."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    staged = path.with_name(f".{token}.tmp")
     try:
         with staged.open("xb") as file:
             if isinstance(content, bytes):

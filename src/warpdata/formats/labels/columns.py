@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -18,6 +17,7 @@ import msgspec
 from warpdata.formats.labels.annotations import annotation_of, geometry_columns
 from warpdata.formats.labels.model import FACTS, LabeledImage
 from warpdata.primitives.arrow_buffers import as_arrow
+from warpdata.primitives.cached_property import cached_property
 
 if TYPE_CHECKING:
     import numpy as np
