@@ -48,7 +48,7 @@ def local_ray() -> Iterator[Any]:
     import ray
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=2, object_store_memory=2 * _MEMORY, logging_level="warning", log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=2 * _MEMORY, logging_level="warning", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         yield ray

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, StorageError
-from warpdata.jobs import EngineChoice, Job, JobOptions, Plan, Task, TaskContext, open_job, task_key
+from warpdata.jobs import EngineChoice, Job, JobOptions, Plan, Task, TaskContext, group_by_bytes, open_job, task_key
 from warpdata.kinds.artifacts import FileRef, read_many
 from warpdata.limits import MIB
 from warpdata.primitives.progress import ProgressCounter
@@ -58,11 +58,14 @@ class FileCopies:
 
     def write(self, directory: Path, counter: ProgressCounter) -> None:
         """Write the files that wait."""
-        tasks = [_task(directory, group) for group in _groups(self._pending)]
+        tasks = [_task(directory, group) for group in self._groups()]
         if tasks:
             self._job.run(Plan(_CopyWork(str(directory)), tasks), counter)
             counter.finish_files(len(self._pending) - len(tasks))
         self._pending = []
+
+    def _groups(self) -> Iterator[tuple[FileCopy, ...]]:
+        return group_by_bytes(self._pending, lambda copy: copy[1].size, max_bytes=_TASK_BYTES, max_items=_TASK_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +106,6 @@ def _write(path: Path, token: str, content: bytes | FileRef) -> None:
     except OSError as error:
         staged.unlink(missing_ok=True)
         raise StorageError(f"the export: {path} cannot be written: {error.strerror or error}") from error
-
-
-def _groups(files: Sequence[FileCopy]) -> Iterator[tuple[FileCopy, ...]]:
-    group: list[FileCopy] = []
-    size_bytes = 0
-    for copy in files:
-        if group and (len(group) >= _TASK_FILES or size_bytes + copy[1].size > _TASK_BYTES):
-            yield tuple(group)
-            group, size_bytes = [], 0
-        group.append(copy)
-        size_bytes += copy[1].size
-    if group:
-        yield tuple(group)
 
 
 def _task(directory: Path, group: tuple[FileCopy, ...]) -> Task[tuple[FileCopy, ...]]:
