@@ -31,6 +31,7 @@ __all__ = [
     "database_url",
     "detect_rank",
     "gateway_key",
+    "has_trace_collector",
     "label_studio_key",
     "load_settings",
     "local_world_size",
@@ -200,6 +201,13 @@ def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
     """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
     env = os.environ if environ is None else environ
     return env.get("WARP_OIDC_SECRET") or None
+
+
+def has_trace_collector(environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces, and OTEL_SDK_DISABLED is not set."""
+    env = os.environ if environ is None else environ
+    named = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return bool(named) and env.get("OTEL_SDK_DISABLED", "").lower() != "true"
 
 
 def child_environment(added: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
