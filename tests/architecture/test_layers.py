@@ -96,7 +96,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {
         "formats.labels",
         "formats.media",
@@ -115,7 +115,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"repository.manifest", "formats.parquet", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
     "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
-    | {"jobs", "formats.parquet", "formats.media", "formats.huggingface", "query"}
+    | {"jobs", "session", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface", "query"}
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}

@@ -52,6 +52,7 @@ ARGUMENTS = [
     "--enable-precise-memory-info",
 ]
 SCENES = 60
+DRIVES = 120
 MILLION = 1_000_000
 TILES = 500
 SCREEN = {"width": 1280, "height": 800}
@@ -86,12 +87,13 @@ class Site:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A service over `acme/street`, `acme/trips` and `rival/secret`, whose owner is `rita`."""
+    """A service over `acme/street`, `acme/drives`, `acme/trips` and `rival/secret`, whose owner is `rita`."""
     root = tmp_path_factory.mktemp("site")
     store = str(root / "store")
     publish_street(store, "acme/street", SCENES)
     publish_street(store, "rival/secret", 4)
     publish_trips(store)
+    publish_drives(store, DRIVES)
     publish_robots(store, length=120)
     with serving(root, store) as found:
         yield found
@@ -99,12 +101,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A service over a table of a million rows, which refer to five hundred images."""
+    """A service over a table of a million rows, which refer to five hundred images, and one of a million vectors."""
     root = tmp_path_factory.mktemp("million")
     store = str(root / "store")
     files = {f"tiles/{at:04}.png": draw_tile(at) for at in range(TILES)}
     builder = wd.DatasetBuilder("acme/million", store).add_table("main", million_rows())
     builder.add_artifact("images", files, kind="files").bind("main", "path", "images", "image").publish("a million")
+    wd.DatasetBuilder("acme/cloud", store).add_table("main", cloud_rows()).publish("a cloud")
     with serving(root, store) as found:
         yield found
 
@@ -161,6 +164,39 @@ def million_rows() -> pa.Table:
     )
 
 
+def cloud_rows() -> pa.Table:
+    """A million vectors in five clusters."""
+    rng = np.random.default_rng(11)
+    cluster = rng.integers(0, 5, MILLION)
+    vectors = rng.normal(size=(MILLION, 8)).astype(np.float32) + 6 * rng.normal(size=(5, 8)).astype(np.float32)[cluster]
+    names = np.array(["alder", "birch", "cedar", "elm", "fir"])[cluster]
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 8)
+    return pa.table({"tree": names, "height": vectors[:, 0], "emb": column})
+
+
+def publish_drives(store: str, scenes: int) -> None:
+    """Publish drawn streets as a table with captions and vectors of what is in them. Every tenth is a copy."""
+    rng = np.random.default_rng(4)
+    files, captions, lights, cars = {}, [], [], []
+    vectors: list[np.ndarray] = []
+    for at in range(scenes):
+        scene = draw_scene(at - 1 if at % 10 == 9 else at)
+        files[f"drive/{at:04}.jpg"] = scene.data
+        names = [one.class_name for one in scene.annotations]
+        counts = [names.count(name) for name in ("car", "bus", "person", "building")]
+        places = [[scene.light == name] for name in ("day", "dusk", "night")]
+        captions.append(f"{scene.light} street with {counts[0]} cars, {counts[1]} buses and {counts[2]} people")
+        lights.append(scene.light)
+        cars.append(counts[0])
+        drawn = np.concatenate([np.array(counts) * [0.9, 1.2, 0.5, 0.2], np.ravel(places) * 3, np.zeros(5)])
+        drawn += rng.normal(size=12) * 0.6
+        vectors.append(vectors[-1] + 0.01 if at % 10 == 9 else drawn)
+    column = pa.array([one.tolist() for one in vectors], pa.list_(pa.float32(), 12))
+    rows = {"image": list(files), "caption": captions, "light": lights, "cars": cars, "emb": column}
+    builder = wd.DatasetBuilder("acme/drives", store).add_table("main", pa.table(rows))
+    builder.add_artifact("images", files, kind="files").bind("main", "image", "images", "image").publish("drives")
+
+
 def publish_street(store: str, dataset_id: str, scenes: int) -> None:
     """Publish drawn streets in three commits, with two versions and two training jobs."""
     collection = wd.connect(store).collection(dataset_id)
@@ -208,12 +244,12 @@ def publish_trips(store: str) -> None:
 
 
 @contextmanager
-def serving(root: Path, store: str) -> Iterator[Site]:
+def serving(root: Path, store: str, *options: str) -> Iterator[Site]:
     """Run `warp serve` over a store, with the users of the tests."""
     environment = {**os.environ, "WARP_DATABASE": f"sqlite:///{root}/service.db", "WARP_STORE": store}
 
     tokens = make_users(store, environment["WARP_DATABASE"])
-    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json", *options]
     log = root / "serve.log"
     with (
         log.open("wb") as errors,

@@ -24,6 +24,9 @@ PAGES = {
     "versions": "/d/acme/street/versions",
     "compare": "/d/acme/street/compare?from=v1",
     "compare-tables": "/d/acme/trips/compare?from=v1",
+    "labelling": "/d/acme/street/labelling",
+    "connections": "/d/acme/street/labelling?part=connections",
+    "upload": "/d/acme/street?upload=1",
     "integrity": "/d/acme/street/integrity?purge=north/0010.jpg",
     "runs": "/d/acme/street/runs?run=41",
     "sql": "/sql?q=" + quote('SELECT city, count(*) AS trips FROM "acme/trips" GROUP BY city'),
@@ -31,7 +34,9 @@ PAGES = {
     "members": "/admin",
     "tokens": "/admin/tokens",
     "s3-keys": "/admin/s3-keys",
+    "webhooks": "/admin/webhooks?workspace=acme",
     "storage": "/admin/storage",
+    "garbage": "/admin/garbage",
     "audit": "/admin/audit",
 }
 _QUIET = "() => !document.querySelector('[aria-busy=\"true\"]')"

@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 import warpdata as wd
@@ -112,8 +114,12 @@ class Scene:
 
     def client(self, secret: str | None) -> TestClient:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        app = create_app(self.service)
-        return TestClient(app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+        return TestClient(self.app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """The application. Making it costs more than most tests, so all clients share it."""
+        return create_app(self.service)
 
     def __getitem__(self, user: str) -> TestClient:
         if user not in self.clients:
