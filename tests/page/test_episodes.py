@@ -161,6 +161,23 @@ def test_playing_moves_the_step_and_space_stops_it(open_page: OpenPage, site: Si
     )
 
 
+def test_a_drag_over_one_plot_moves_the_cursor_of_all(open_page: OpenPage, site: Site) -> None:
+    episode = episodes_of(site)["ep_002"]
+    page = open_page(site, f"{ROBOTS}?episode=ep_002")
+    wait_for_step(page, 0)
+    box = page.get_by_test_id("plot-action/ctrl").locator("canvas").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20, steps=3)
+    page.mouse.up()
+    step = int(page.get_by_test_id("player").get_attribute("data-step"))
+    assert abs(step - 0.5 * (episode.length - 1)) <= 1
+    assert values_at(page, "signal/joint") == episode["joint"].window(step, step + 1)[0].tolist()
+    places = page.evaluate("() => [...document.querySelectorAll('.cursor')].map(one => one.style.left)")
+    assert len(places) == 3
+    assert len(set(places)) == 1
+
+
 def test_a_choice_of_channels_is_in_the_address(open_page: OpenPage, site: Site) -> None:
     page = open_page(site, f"{ROBOTS}?episode=ep_001")
     page.get_by_test_id("camera-depth").wait_for()

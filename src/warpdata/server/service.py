@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpdata.kinds.tensors import StoredTensors
+    from warpdata.kinds.tensors import StoredTensors, TensorDiff
 
 __all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
 
@@ -91,6 +91,8 @@ class Service:
     """Numbers of episodes that filters keep, sorted, by dataset, version, set, filter and order."""
     tensor_sets: ByteLRU[tuple[str, ...], StoredTensors] = field(default_factory=lambda: ByteLRU(_TENSOR_SET_BYTES))
     """Opened sets of tensors, by dataset, version and name."""
+    tensor_diffs: ByteLRU[tuple[str, ...], TensorDiff] = field(default_factory=lambda: ByteLRU(_TENSOR_SET_BYTES))
+    """Comparisons of two sets of tensors, which keep both open."""
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
     thumbnails: Thumbnails = field(default_factory=Thumbnails)

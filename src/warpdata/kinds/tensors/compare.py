@@ -101,15 +101,18 @@ class TensorDiff:
 
     def decide(self, max_bytes: int = DECIDE_BYTES) -> TensorDiff:
         """Read the tensors that hashes leave open, the smallest first, at most `max_bytes`, and return the result."""
-        left, known = max_bytes, dict[str, TensorChangeKind]()
+        left, chosen = max_bytes, []
         waiting = [change for change in self.changes if change.kind == "undecided"]
         for change in sorted(waiting, key=lambda one: one.before.byte_size if one.before else 0):
             assert change.before is not None
             left -= 2 * change.before.byte_size
             if left < 0:
                 break
-            found = _elements(self.older.tensors, change.name) == _elements(self.newer.tensors, change.name)
-            known[change.name] = "same" if found else "changed"
+            chosen.append(change.name)
+        sides = _ElementReader(self.older.tensors), _ElementReader(self.newer.tensors)
+        known: dict[str, TensorChangeKind] = {
+            name: "same" if sides[0].read(name) == sides[1].read(name) else "changed" for name in sorted(chosen)
+        }
         return replace(
             self,
             changes=tuple(replace(one, kind=known[one.name]) if one.name in known else one for one in self.changes),
@@ -178,9 +181,23 @@ def _verdict(entry: TensorEntry, before: _Hashes, after: _Hashes) -> TensorChang
     return "undecided"
 
 
-def _elements(art: TensorSet, name: str) -> bytes:
-    """Return the bytes of the elements, in the order of the shape."""
-    entry = art.index[name]
-    if entry.is_compact:
-        return bytes(art.replica.read_bytes(entry.offset, entry.offset + entry.size))
-    return art[name].numpy().tobytes()
+class _ElementReader:
+    """Reads tensors by name, in order. Neighbours share the leaves that a verified read fetches."""
+
+    def __init__(self, art: TensorSet) -> None:
+        self._art = art
+        self._start = 0
+        self._held = memoryview(b"")
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of the elements, in the order of the shape."""
+        entry = self._art.index[name]
+        if not entry.is_compact:
+            return self._art[name].numpy().tobytes()
+        start, end = entry.offset, entry.offset + entry.size
+        if not self._start <= start <= end <= self._start + len(self._held):
+            total = self._art.index.total_size
+            leaf = leaf_size(total)
+            self._start = start // leaf * leaf
+            self._held = self._art.replica.read_bytes(self._start, min(total, -(-end // leaf) * leaf))
+        return bytes(self._held[start - self._start : end - self._start])
