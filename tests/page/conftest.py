@@ -136,7 +136,8 @@ def cloud_rows() -> pa.Table:
 def publish_drives(store: str, scenes: int) -> None:
     """Publish drawn streets as a table with captions and vectors of what is in them. Every tenth is a copy."""
     rng = np.random.default_rng(4)
-    files, captions, lights, cars, vectors = {}, [], [], [], []
+    files, captions, lights, cars = {}, [], [], []
+    vectors: list[Any] = []
     for at in range(scenes):
         scene = draw_scene(at - 1 if at % 10 == 9 else at)
         files[f"drive/{at:04}.jpg"] = scene.data

@@ -322,7 +322,7 @@ def test_new_pages_work_without_complaint(open_page: OpenPage, site: Site, path:
     settle(page)
     found = accessibility_problems(page)
     assert not found, "\n".join(found)
-    page.set_viewport_size(PHONE)  # type: ignore[attr-defined]
+    page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 

@@ -155,7 +155,7 @@ def test_quality_leads_to_the_images_with_findings(town: Scene) -> None:
 
 
 def test_similar_images_are_found_by_a_job_and_kept(town: Scene) -> None:
-    query = {"near_bits": 3}
+    query: dict[str, Any] = {"near_bits": 3}
     assert not ask(town, f"{TOWN}/label-quality", **query)["is_ready"]
     body = {"kind": "quality", "near_bits": 3}
     job = town["vera"].post(f"{TOWN}/analyses", json=body).json()
