@@ -35,12 +35,17 @@ def run(options: RunOptions) -> Outcome:
         _publish(store, files, rows)
         paths = [str(path) for path in sorted((folder / "store" / "blobs").rglob("*")) if path.is_file()]
         numbers = count()
+
+        def read_parquet() -> Any:
+            """The names of blobs have no suffix."""
+            return ray.data.read_parquet(paths, file_extensions=None, override_num_blocks=files)
+
         arms: dict[str, Arm] = {
             "to_ray": lambda: _reading(lambda: wd.dataset(_NAME, store=store).to_ray(blocks=files)),
-            "read_parquet": lambda: _reading(lambda: ray.data.read_parquet(paths, override_num_blocks=files)),
+            "read_parquet": lambda: _reading(read_parquet),
         }
         reads = interleave(arms, options.rounds, warmups=1)
-        source = ray.data.read_parquet(paths, override_num_blocks=files).materialize()
+        source = read_parquet().materialize()
         arms = {
             "write_ray": lambda: _writing_ours(source, store, next(numbers)),
             "write_parquet": lambda: _writing_parquet(source, folder / f"out-{next(numbers)}"),

@@ -18,10 +18,18 @@ from warpdata.collections.distributions import (
 )
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
-from warpdata.collections.inbox import INBOX_STATES, InboxItem, InboxReview, InboxSync, LabelInbox
+from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.inbox_files import InboxEntry, InboxFile, InboxFiles, InboxSource
+from warpdata.collections.inbox_items import (
+    INBOX_STATES,
+    InboxChoice,
+    InboxItem,
+    InboxOutcome,
+    InboxReview,
+    InboxSync,
+)
 from warpdata.collections.integrity import IntegrityReport
-from warpdata.collections.label_export import LabelExport
+from warpdata.collections.label_export import LabelExport, LabelExportRequest, export_labels
 from warpdata.collections.label_import import LabelImport
 from warpdata.collections.label_quality import QUALITY_CHECKS, LabelQuality, QualityOptions, check_quality
 from warpdata.collections.label_tasks import TaskChanges, task_changes
@@ -34,9 +42,9 @@ from warpdata.collections.repair import RepairReport
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
 from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
-from warpdata.collections.stored_labels import label_set
-from warpdata.collections.tables import FILES, check_collection, is_collection
-from warpdata.collections.training import TrainingJob
+from warpdata.collections.stored_labels import annotations_of, find_images, label_set
+from warpdata.collections.tables import FILES, check_collection, is_collection, quoted_lists
+from warpdata.collections.training import TrainingJob, store_variables
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
 from warpdata.formats.labels import (
@@ -73,10 +81,12 @@ __all__ = [
     "ErasureReceipt",
     "ImageChange",
     "Impact",
+    "InboxChoice",
     "InboxEntry",
     "InboxFile",
     "InboxFiles",
     "InboxItem",
+    "InboxOutcome",
     "InboxReview",
     "InboxSource",
     "InboxSync",
@@ -85,6 +95,7 @@ __all__ = [
     "Label",
     "LabelDistributions",
     "LabelExport",
+    "LabelExportRequest",
     "LabelImport",
     "LabelInbox",
     "LabelQuality",
@@ -109,12 +120,15 @@ __all__ = [
     "UploadReceipt",
     "VersionState",
     "annotation_members",
+    "annotations_of",
     "check_collection",
     "check_quality",
     "collection",
     "create_collection",
     "describe_labels",
     "diff_objects",
+    "export_labels",
+    "find_images",
     "is_collection",
     "label_set",
     "match_objects",
@@ -122,6 +136,8 @@ __all__ = [
     "parse_annotation",
     "parse_returned",
     "place_objects",
+    "quoted_lists",
     "read_annotations",
+    "store_variables",
     "task_changes",
 ]

@@ -46,6 +46,7 @@ from warpdata.collections.versions import HEAD, CollectionVersion, check_version
 from warpdata.datasets import Dataset, Restored, open_dataset
 from warpdata.errors import BadInputError, ConflictError, ErrorKind
 from warpdata.formats.labels import Annotation, annotation_of
+from warpdata.jobs import EngineChoice
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, silent
 from warpdata.primitives.reprs import short_repr
@@ -167,15 +168,18 @@ class Collection:
         task: str | None = None,
         filter: str | None = None,  # noqa: A002 - as in Dataset.stream
         images: bool = True,
+        engine: EngineChoice = None,
         progress: Progress = silent,
     ) -> LabelExport:
         """Write the labels of HEAD or a version into a new directory, with the image files.
 
         `task` chooses among the kinds of files of a format: "detect", "segment", "pose", "obb" or "classify" of YOLO,
         and the version of the Platform Format. A `filter` selects images. The directory appears when it is complete,
-        and the report lists all that the format does not hold.
+        and the report lists all that the format does not hold. With an `engine` ("processes", "ray" or
+        "ray://HOST:PORT"), workers read and write the image files; they must share the directory.
         """
-        return export_labels(self.dataset(ref), directory, LabelExportRequest(format, task, filter, images), progress)
+        request = LabelExportRequest(format, task, filter, images, engine)
+        return export_labels(self.dataset(ref), directory, request, progress)
 
     def quality(
         self,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_PAGE_ROWS",
     "ColumnStatistics",
+    "SamplePosition",
     "SampleQuery",
     "SampleRows",
     "describe_column",
