@@ -121,7 +121,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
     | {"formats.tensors", "kinds.episodes", "kinds.tensors"}
-    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
+    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters", "search"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},

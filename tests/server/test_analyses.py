@@ -24,7 +24,7 @@ POINTS = "/api/v1/datasets/acme/points"
 ROWS, SIZE = 300, 6
 
 
-def picture(seed: int) -> bytes:
+def encoded_image(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), np.uint8)
     out = io.BytesIO()
     Image.fromarray(pixels).resize((80, 60), Image.Resampling.BILINEAR).save(out, "PNG")
@@ -52,7 +52,7 @@ def town(local: Scene) -> Scene:
     with collection.changes("add") as change:
         for at in range(24):
             split = ("train", "train", "val", None)[at % 4]
-            change.add(f"{at:02}.png", picture(at % 23), annotations=boxes_of(at), split=split)
+            change.add(f"{at:02}.png", encoded_image(at % 23), annotations=boxes_of(at), split=split)
     return local
 
 
@@ -301,10 +301,10 @@ def test_a_subset_has_names_with_any_letters(town: Scene) -> None:
 
 def test_an_example_is_remembered_by_its_appearance(town: Scene) -> None:
     wd.DatasetBuilder("acme/shown", town.store).add_table("main", {"image": ["a.png", "b.png"]}).add_artifact(
-        "files", {"a.png": picture(1), "b.png": picture(2)}, kind="files"
+        "files", {"a.png": encoded_image(1), "b.png": encoded_image(2)}, kind="files"
     ).bind("main", "image", "files", "image").publish()
     route = "/api/v1/datasets/acme/shown/search"
-    near: dict[str, Any] = {"column": "image", "image": base64.b64encode(picture(2)).decode()}
+    near: dict[str, Any] = {"column": "image", "image": base64.b64encode(encoded_image(2)).decode()}
     first = town["vera"].post(route, json={"near": near}).json()
     assert (first["hits"][0]["row"], first["hits"][0]["score"]) == (1, 1.0)
     for other in ({"appearance": first["appearance"]}, {"row": 1}):

@@ -12,16 +12,14 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from warpdata.collections import PlacedObjects, QualityOptions, check_collection, check_quality, place_objects
 from warpdata.datasets import Dataset
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.primitives.progress import Progress, silent
+from warpdata.search import Projection
 from warpdata.server.service import Service
-
-if TYPE_CHECKING:
-    from warpdata.search import Projection
 
 __all__ = ["Quality", "find_map", "find_quality", "keep_map", "keep_quality", "make_quality", "placed_objects"]
 
@@ -167,8 +165,6 @@ def _map_bytes(projection: Projection) -> int:
 
 def _decode_map(column: str, stored: bytes) -> Projection:
     import numpy as np
-
-    from warpdata.search import Projection
 
     with np.load(io.BytesIO(stored), allow_pickle=False) as held:
         about = json.loads(held["header"].tobytes())
