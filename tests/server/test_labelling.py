@@ -246,6 +246,8 @@ def test_a_batch_is_sent_and_its_labels_come_back_once(
     assert hook["headers"] == {"X-Warp-Secret": connection.secret}
     target = next(given for _, path, given in studio.calls if path == "/api/storages/export/s3")
     assert target["prefix"] == f"zoo/{v1}/inbox/project-12"
+    source = next(given for _, path, given in studio.calls if path == "/api/storages/s3")
+    assert source["prefix"] == "zoo/HEAD/images"  # one that the gateway lists, because the tool asks for a key of it
     drawn = returned(zoo, "cats/0.png", [CAT, DOG])
     items = send(local["ana"], drawn)  # by its target storage or a webhook, where the user is an object
     exported = {**drawn, "completed_by": 3}

@@ -138,15 +138,12 @@ class LabelInbox:
             time=self._collection.session.timestamp(),
         )
         inbox_id = _id_of(record)
-        if record.key:  # the same state of the work may arrive by a webhook, a storage and an export
+        if record.key:  # the same state of the work arrives by a webhook, a storage and an export, perhaps at once
             alias = f"{_KEYS}/{_id_of(replace(record, annotator=''))}"
-            same = self._records.get(alias, InboxRead)
-            if same is not None:
-                return same.items[0]
-            self._records.put(f"inbox/{inbox_id}", record)
-            self._records.put(alias, InboxRead((inbox_id,)))
-        else:
-            self._records.put(f"inbox/{inbox_id}", record)
+            if not self._records.put(alias, InboxRead((inbox_id,))):
+                first = self._records.get(alias, InboxRead)
+                inbox_id = inbox_id if first is None else first.items[0]
+        self._records.put(f"inbox/{inbox_id}", record)  # also after a writer that ended between the two
         return inbox_id
 
     def items(self, state: str | None = None) -> list[InboxItem]:

@@ -117,7 +117,7 @@ def _make_project(sending: _Sending) -> int:
     config = label_config(LabelSet.of([], [LabelClass(one) for one in classes]), _KINDS)
     description = f"{dataset.id}@{dataset.version[:12]}, batch {given['batch_id']}"
     project = studio.create_project(given["title"], config, description)
-    link = connection_link(run.service, row, base, dataset.version)
+    link = connection_link(run.service, row, base, "HEAD")  # hashes are read and not listed; any prefix resolves tasks
     source = storage_of(link, project) | {"presign": True, "presign_ttl": 240, "title": "images"}
     studio.expect("add the images as a storage", "POST", "/api/storages/s3", source)
     target = storage_of(link, project, f"{row.dataset}/{dataset.version}/inbox/project-{project}")
