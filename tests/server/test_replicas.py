@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.server.conftest import Scene
-from warpdata.server import Scope, create_app, find_tampering, first_user, open_service, serving
+from warpdata.server import Scope, create_app, create_user, find_tampering, first_user, open_service
 from warpdata.server.database import AuditRow, JobRow
 from warpdata.server.jobs import JobWorker
 
@@ -169,11 +169,11 @@ def test_processes_that_start_a_new_service_agree_on_its_first_user(
 ) -> None:
     """Both look before either has created the user."""
     with open_service(wd.connect(str(tmp_path / "store")), database_url) as service:
-        create, made = serving.create_user, []
+        made = []
 
         def late(*given: Any, **named: Any) -> Any:
-            made.append(create(*given, **named))
-            return create(*given, **named)
+            made.append(create_user(*given, **named))
+            return create_user(*given, **named)
 
-        monkeypatch.setattr(serving, "create_user", late)
+        monkeypatch.setattr("warpdata.server.serving.create_user", late)
         assert first_user(service).id == made[0].id
