@@ -126,7 +126,7 @@ def test_warm_reads_ask_nothing_of_threads_and_of_the_database(
 
 
 @pytest.fixture
-def elsewhere(local: Scene) -> Iterator[Service]:
+def other_process(local: Scene) -> Iterator[Service]:
     """The service in another process: what it commits, this one does not notice by itself."""
     database = open_database(str(local.service.database.engine.url))
     yield replace(local.service, database=database)
@@ -146,12 +146,12 @@ def test_what_this_process_takes_away_ends_at_once(local: Scene) -> None:
 
 
 def test_what_another_process_takes_away_ends_within_a_second(
-    local: Scene, elsewhere: Service, monkeypatch: pytest.MonkeyPatch
+    local: Scene, other_process: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = create_token(local.service, local.users["vera"], NewToken("test", Scope.READ, 30))
     client, url = local.client(issued.secret), _urls(local)["version"]
     assert client.get(url).status_code == 200
-    revoke_token(elsewhere, local.users["vera"], issued.row.id)
+    revoke_token(other_process, local.users["vera"], issued.row.id)
     monkeypatch.setattr(identities, "FRESH_S", 0.0)
     assert client.get(url).status_code == 401
     assert client.get(f"{API}/datasets").status_code == 401
@@ -165,10 +165,10 @@ def test_a_token_that_was_known_expires_in_time(local: Scene, monkeypatch: pytes
     assert client.get(url).status_code == 401
 
 
-def test_changes_are_never_allowed_by_what_was_known(local: Scene, elsewhere: Service) -> None:
+def test_changes_are_never_allowed_by_what_was_known(local: Scene, other_process: Service) -> None:
     client = local.client(local.token("ana"))
     assert client.get(f"{API}/datasets/acme/pets").json()["role"] == "owner"
-    set_role(elsewhere, local.users["ana"], Place("acme"), Role.VIEWER)
+    set_role(other_process, local.users["ana"], Place("acme"), Role.VIEWER)
     assert client.get(f"{API}/datasets/acme/pets").json()["role"] == "owner"  # for less than a second
     answer = client.post(f"{API}/datasets/acme/pets/uploads", json={})
     assert answer.status_code == 403, answer.text

@@ -23,8 +23,7 @@ from starlette.testclient import TestClient
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.server.conftest import Scene
-from warpdata.server import Scope, create_app, find_tampering, first_user, open_service, serving
-from warpdata.server.access import create_user
+from warpdata.server import Scope, create_app, create_user, find_tampering, first_user, open_service
 from warpdata.server.database import AuditRow, JobRow
 from warpdata.server.jobs import JobWorker
 
@@ -176,5 +175,5 @@ def test_processes_that_start_a_new_service_agree_on_its_first_user(
             made.append(create_user(*given, **named))
             return create_user(*given, **named)
 
-        monkeypatch.setattr(serving, "create_user", late)
+        monkeypatch.setattr("warpdata.server.serving.create_user", late)
         assert first_user(service).id == made[0].id
