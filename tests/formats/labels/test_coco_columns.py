@@ -16,6 +16,7 @@ from tests.formats.labels.scenes import labeled_images
 from tests.formats.labels.test_round_trip import check_round_trip
 from warpdata.errors import CorruptError
 from warpdata.formats.labels import (
+    Annotation,
     Conservation,
     LabelBlock,
     LabeledImage,
@@ -42,7 +43,7 @@ _side = st.integers(0, 500) | st.floats(0, 500).map(lambda x: round(x, 2)) | _nu
 _box = st.lists(_side, min_size=4, max_size=4) | st.lists(_number, max_size=5)
 _ring = st.lists(_number, min_size=6, max_size=10) | st.just(SQUARE)
 _runs = st.sampled_from([[0, 12], [3, 4, 5], [12], [1, 1, 1, 1, 8], [5, 5], [True, 11], [2.0, 10], "05b", "\x7f", "0<"])
-_segmentation = st.one_of(
+_segmentation: st.SearchStrategy[Any] = st.one_of(
     st.just([]),
     st.none(),
     st.lists(_ring, min_size=1, max_size=3),
@@ -156,7 +157,7 @@ def test_blocks_are_written_as_their_objects(images: list[LabeledImage]) -> None
 
 
 def test_members_of_coco_return_to_their_places() -> None:
-    drawn = [
+    drawn: list[Annotation] = [
         wd.Polygon("cat", [(0, 0), (4, 0), (4, 4)], attributes={"area": 9, "bbox": [0, 0, 4, 5], "iscrowd": 1}),
         wd.Polygon("cat", [(0, 0), (4, 0), (4, 4)], attributes={"area": 8.0}),
         wd.Box("cat", 0, 0, 2, 2, attributes={"score": 1, "bbox": [0, 0, 1, 1]}),
