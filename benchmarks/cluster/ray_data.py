@@ -33,12 +33,11 @@ def run(options: RunOptions) -> Outcome:
     with two_cpus() as ray:
         store = (folder / "store").as_uri()
         _publish(store, files, rows)
-        paths = [str(path) for path in sorted((folder / "store" / "blobs").rglob("*")) if path.is_file()]
+        paths = _link_files(folder)
         numbers = count()
 
         def read_parquet() -> Any:
-            """The names of blobs have no suffix."""
-            return ray.data.read_parquet(paths, file_extensions=None, override_num_blocks=files)
+            return ray.data.read_parquet(paths, override_num_blocks=files)
 
         arms: dict[str, Arm] = {
             "to_ray": lambda: _reading(lambda: wd.dataset(_NAME, store=store).to_ray(blocks=files)),
@@ -61,6 +60,16 @@ def run(options: RunOptions) -> Outcome:
             writes.compare("write", "write_ray", "write_parquet", peer_name="write_parquet", promise="ray-write"),
         ],
     )
+
+
+def _link_files(folder: Path) -> list[str]:
+    """Give the blobs names that Ray takes for Parquet files."""
+    blobs = [path for path in sorted((folder / "store" / "blobs").rglob("*")) if path.is_file()]
+    (folder / "files").mkdir()
+    paths = [folder / "files" / f"{number}.parquet" for number in range(len(blobs))]
+    for blob, path in zip(blobs, paths, strict=True):
+        path.hardlink_to(blob)
+    return [str(path) for path in paths]
 
 
 def _publish(store: str, files: int, rows: int) -> None:

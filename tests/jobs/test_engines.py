@@ -122,8 +122,8 @@ def test_engines_are_checked_before_anything_is_done(published: Path, monkeypatc
 def test_an_export_is_the_same_on_every_engine(
     published: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["warpdata.exporters.file_copies"], "_TASK_FILES", 50)
-    monkeypatch.setattr(sys.modules["warpdata.exporters.file_copies"], "_ROUND_FILES", 70)
+    monkeypatch.setattr("warpdata.exporters.file_copies._TASK_FILES", 50)
+    monkeypatch.setattr("warpdata.exporters.file_copies._ROUND_FILES", 70)
     formats = ["parquet", "imagefolder"] if isinstance(engine, ThreadEngine) else ["imagefolder"]
     for format_ in formats:
         expected = wd.export(scenes.NAME, tmp_path / f"plain-{format_}", format_, table="main")

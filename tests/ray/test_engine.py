@@ -119,7 +119,7 @@ def test_verify_survives_the_loss_of_a_node(
 def test_an_export_is_written_by_the_cluster(
     cluster: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["warpdata.exporters.file_copies"], "_TASK_FILES", 10)
+    monkeypatch.setattr("warpdata.exporters.file_copies._TASK_FILES", 10)
     scenes.new_store(monkeypatch, tmp_path / "store")
     scenes.ingest(images)
     wd.export(scenes.NAME, tmp_path / "plain", "imagefolder")
