@@ -130,6 +130,8 @@ MAX_S3_QUERY_PAIRS = 100
 MAX_S3_CHUNK_HEADER_BYTES = 1 * KIB
 MAX_S3_TRAILER_BYTES = 8 * KIB
 MAX_S3_BODY_BYTES = 64 * MIB
+MAX_S3_PARTS = 10_000
+MAX_S3_PARTED_BYTES = 16 * GIB
 """One upload, before it is decoded. Larger files come by `warp publish` and the uploads of the service."""
 MAX_INBOX_BODY_BYTES = 8 * MIB
 MAX_INBOX_NAME_LENGTH = 512

@@ -5,6 +5,7 @@ They show drawn streets, the same each time.
 
 from __future__ import annotations
 
+import base64
 import io
 import sys
 import tempfile
@@ -18,19 +19,39 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import sync_playwright
 
 import warpdata as wd
-from tests.page.conftest import ARGUMENTS, CHROMIUM, ROOT, SCREEN, Site, publish_street, publish_trips, serving
+from tests.page.conftest import (
+    ARGUMENTS,
+    CHROMIUM,
+    ROOT,
+    SCREEN,
+    Site,
+    publish_drives,
+    publish_street,
+    publish_trips,
+    serving,
+)
 from tests.page.labels import send_labels, studio
+from tests.server.robots import publish_robots
 
 SCREENSHOTS = ROOT / "docs" / "images" / "page"
 MOST_BYTES = 150_000
 _COLORS = (256, 192, 128, 96)
 SCENES = 300
+_CORNERS = [(14_000, 12_000), (30_000, 10_000), (33_000, 30_000), (22_000, 36_000), (12_000, 27_000)]
+REGION = base64.urlsafe_b64encode(np.array(_CORNERS, "<u2").tobytes()).decode().rstrip("=")
 SHOTS = {
     "datasets": ("/", "light"),
     "overview": ("/d/acme/street", "light"),
     "browse": ("/d/acme/street/browse?filter=" + quote("size_bytes BETWEEN 18000 AND 24000"), "light"),
     "sample": ("/d/acme/street/browse?class=bus&sample=4", "dark"),
     "table": ("/d/acme/trips/browse?filter=" + quote("city = 'Oslo'"), "light"),
+    "search": ("/d/acme/drives/browse?near=emb:row:8&sample=3&table=main", "light"),
+    "statistics": ("/d/acme/street/statistics", "light"),
+    "map": ("/d/acme/drives/map?color=light&region=" + REGION, "dark"),
+    "episodes": ("/d/acme/robots/episodes?sort=reward&order=desc", "light"),
+    "episode": ("/d/acme/robots/episodes?episode=ep_004&frame=30", "dark"),
+    "tensors": ("/d/acme/robots/tensors?open=embed,layers,layers.0,layers.0.attn&tensor=embed.weight", "light"),
+    "tensors-compared": ("/d/acme/robots/tensors?view=compare&from=step-1&read=1&tensor=head.weight", "light"),
     "versions": ("/d/acme/street/versions", "light"),
     "compare": ("/d/acme/street/compare?from=v1&kind=change-reclassed", "dark"),
     "integrity": ("/d/acme/street/integrity?purge=north/0010.jpg", "light"),
@@ -61,6 +82,8 @@ def main(names: list[str]) -> None:
         publish_street(store, "acme/street", SCENES)
         publish_trips(store)
         publish_shapes(store)
+        publish_drives(store, 1500)
+        publish_robots(store, length=120)
         with serving(root, store, "--allow-network", "127.0.0.1") as site, sync_playwright() as playwright:
             start_jobs(site)
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

@@ -5,6 +5,17 @@ A domain without SQL or HTTP, over a directory or a bucket. docs/specs/collectio
 
 from warpdata.collections.changes import Changes, StoredFile
 from warpdata.collections.collection import Collection
+from warpdata.collections.distributions import (
+    AREA_SHARES,
+    HEAT_CELLS,
+    ClassCounts,
+    CountBin,
+    LabelDistributions,
+    PlacedObjects,
+    ShapeBin,
+    describe_labels,
+    place_objects,
+)
 from warpdata.collections.functions import collection, create_collection
 from warpdata.collections.impact import AffectedVersion, Impact
 from warpdata.collections.inbox import LabelInbox
@@ -33,7 +44,7 @@ from warpdata.collections.states import VersionState
 from warpdata.collections.statistics import ClassStatistics, CollectionStatistics, Comparison
 from warpdata.collections.stored_labels import annotations_of, find_images, label_set
 from warpdata.collections.tables import FILES, check_collection, is_collection, quoted_lists
-from warpdata.collections.training import TrainingJob
+from warpdata.collections.training import TrainingJob, store_variables
 from warpdata.collections.upload import UploadReceipt
 from warpdata.collections.versions import HEAD, CollectionVersion
 from warpdata.formats.labels import (
@@ -49,8 +60,10 @@ from warpdata.formats.labels import (
 )
 
 __all__ = [
+    "AREA_SHARES",
     "FILES",
     "HEAD",
+    "HEAT_CELLS",
     "INBOX_STATES",
     "PURGE_STEPS",
     "QUALITY_CHECKS",
@@ -58,11 +71,13 @@ __all__ = [
     "Annotation",
     "Box",
     "Changes",
+    "ClassCounts",
     "ClassStatistics",
     "Collection",
     "CollectionStatistics",
     "CollectionVersion",
     "Comparison",
+    "CountBin",
     "ErasureReceipt",
     "ImageChange",
     "Impact",
@@ -78,6 +93,7 @@ __all__ = [
     "IntegrityReport",
     "Keypoints",
     "Label",
+    "LabelDistributions",
     "LabelExport",
     "LabelExportRequest",
     "LabelImport",
@@ -88,6 +104,7 @@ __all__ = [
     "ObjectConflict",
     "ObjectDiff",
     "ObjectMerge",
+    "PlacedObjects",
     "Polygon",
     "Polyline",
     "PurgeIntent",
@@ -96,6 +113,7 @@ __all__ = [
     "QualityOptions",
     "RepairReport",
     "ReturnedLabel",
+    "ShapeBin",
     "StoredFile",
     "TaskChanges",
     "TrainingJob",
@@ -107,6 +125,7 @@ __all__ = [
     "check_quality",
     "collection",
     "create_collection",
+    "describe_labels",
     "diff_objects",
     "export_labels",
     "find_images",
@@ -116,7 +135,9 @@ __all__ = [
     "merge_objects",
     "parse_annotation",
     "parse_returned",
+    "place_objects",
     "quoted_lists",
     "read_annotations",
+    "store_variables",
     "task_changes",
 ]

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
 from warpdata.server.access import AttemptLimit, Principal, Roles, S3KeyRing, SignInProvider
 from warpdata.server.caller import CSRF_HEADER
+from warpdata.server.fast_reads import FastReads
 from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.index import record_change
 from warpdata.server.jobs import start_workers, stop_workers
@@ -25,6 +26,7 @@ from warpdata.server.routes import API_PREFIX, ROUTERS, provider, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
 from warpdata.server.s3 import BucketFiles, KnownKey, S3Gateway
 from warpdata.server.service import Service
+from warpdata.server.tracing import TracedRequests, is_tracing
 
 __all__ = ["create_app"]
 
@@ -51,6 +53,7 @@ def create_app(service: Service) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # its spans have whole URLs
     )
     app.state.service = service
     app.state.page = PageFiles()
@@ -66,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router, responses=PROBLEMS)
     for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
+    app.add_middleware(FastReads, service=service, attempts=app.state.attempts)
     app.add_middleware(
         Guard,
         hosts=allowed_hosts(options),
@@ -75,6 +79,8 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.s3_keys = S3KeyRing(service)
     app.add_middleware(GatewayMount, gateway=_gateway(app, service))
+    if is_tracing():
+        app.add_middleware(TracedRequests, gateway_root=S3_ROOT)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 

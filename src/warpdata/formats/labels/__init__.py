@@ -14,6 +14,7 @@ from warpdata.formats.labels.annotations import (
     geometry_columns,
 )
 from warpdata.formats.labels.coco import coco_document
+from warpdata.formats.labels.columns import LabelBlock, LabelBlocks, blocks_of, geometry_schema
 from warpdata.formats.labels.conservation import Conservation, ConservationItem, ConservationReport
 from warpdata.formats.labels.cvat_manifest import cvat_manifest
 from warpdata.formats.labels.cvat_reader import cvat_images
@@ -56,6 +57,8 @@ __all__ = [
     "ImagePlace",
     "Keypoints",
     "Label",
+    "LabelBlock",
+    "LabelBlocks",
     "LabelClass",
     "LabelFile",
     "LabelFiles",
@@ -73,6 +76,7 @@ __all__ = [
     "annotation_members",
     "annotation_of",
     "area_of",
+    "blocks_of",
     "bounds_of",
     "box_iou",
     "box_of",
@@ -82,6 +86,7 @@ __all__ = [
     "cvat_manifest",
     "decode_decimals",
     "geometry_columns",
+    "geometry_schema",
     "has_region",
     "image_names",
     "is_same_drawing",

@@ -7,7 +7,7 @@ The bytes of an index depend only on the members. Implements "Member index" and 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -136,12 +136,16 @@ class Leaf:
         return self._count
 
     def find(self, path: str) -> Member | None:
-        name = path.encode()
+        position = self.position_of(path.encode())
+        return None if position is None else self._member(position, path)
+
+    def position_of(self, name: bytes) -> int | None:
+        """Return the position of the member that has this name."""
         wanted, start = name_key(name), _HEAD.size
         while (found := self._data.find(wanted, start, self._records)) >= 0:
             position, misfit = divmod(found - _HEAD.size, _KEY.size)
             if not misfit and self.name(position) == name:
-                return self._member(position, path)
+                return position
             start = found + 1
         return None
 
@@ -151,9 +155,13 @@ class Leaf:
         end = _NAME_END.unpack_from(self._data, record + _MEMBER.size - _NAME_END.size)[0]
         return self._data[self._names + before : self._names + end]
 
-    def member(self, position: int) -> Member:
-        """Return a member. Raise `UnicodeDecodeError` if its name is not UTF-8."""
-        return self._member(position, self.name(position).decode())
+    def member(self, position: int, name: bytes | None = None) -> Member:
+        """Return a member, perhaps with its known name. Raise `UnicodeDecodeError` if the name is not UTF-8."""
+        return self._member(position, (self.name(position) if name is None else name).decode())
+
+    def position_from(self, name: bytes) -> int:
+        """Return the position of the first member whose name is not before `name`. Members are in order of names."""
+        return bisect_left(range(self._count), name, key=self.name)
 
     def _member(self, position: int, path: str) -> Member:
         offset, stored, size, xxh3, chunks, shard, _ = _MEMBER.unpack_from(
@@ -194,6 +202,10 @@ class Inner:
     def position_of(self, name: bytes) -> int:
         """Return the position of the child that may contain `name`; -1 if `name` sorts before all of them."""
         return bisect_right(self._names, name) - 1
+
+    def first_name(self, position: int) -> bytes | None:
+        """Return the first name below a child; None beyond the last child."""
+        return self._names[position] if position < len(self._names) else None
 
 
 def _checked_count(data: bytes, width: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from warpdata.maintenance import verify
 from warpdata.primitives.progress import ProgressEvent
 from warpdata.server.index import synchronize
+from warpdata.server.jobs.analysis_kinds import check_labels, compute_map
 from warpdata.server.jobs.care_kinds import collect_garbage, scrub_store
 from warpdata.server.jobs.collection_kinds import check_collection_integrity, purge_image, repair_collection
 from warpdata.server.jobs.data_kinds import export_version, import_dataset
@@ -59,7 +60,9 @@ KINDS: dict[str, JobKind] = {
     "integrity": check_collection_integrity,
     "label-batch": send_batch,
     "labels": sync_labels,
+    "map": compute_map,
     "purge": purge_image,
+    "quality": check_labels,
     "repair": repair_collection,
     "scrub": scrub_store,
     "sql-publish": publish_query,

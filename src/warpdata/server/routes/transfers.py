@@ -16,9 +16,10 @@ from warpdata.server.jobs import NewJob, result_key
 from warpdata.server.jobs.data_kinds import LABEL_EXPORTS, SERVICE_EXPORTS
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.jobs import JobId, JobView, Writable, start_job, visible_job
-from warpdata.server.routes.objects import BYTES, send_object
+from warpdata.server.routes.objects import BYTES
 from warpdata.server.routes.parameters import Body, RefText, Sentence, dataset_place
 from warpdata.server.safe_http import check_url
+from warpdata.server.stored_objects import ObjectRequest, send_object
 from warpdata.server.uploads import find_upload
 
 __all__ = ["router"]
@@ -146,4 +147,5 @@ def get_job_file(
         "Cache-Control": "private, no-cache",
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(str(file['filename']), safe='')}",
     }
-    return send_object(service, request.method, key, int(file["size_bytes"]), wanted, headers)
+    wanted_object = ObjectRequest(request.method, key, wanted)
+    return send_object(service.session.writer, wanted_object, int(file["size_bytes"]), headers)

@@ -12,6 +12,7 @@ from warpdata.server.uploads.commit import (
     commit_upload,
     copy_files,
     discard_upload,
+    remove_expired_uploads,
 )
 from warpdata.server.uploads.partial_files import (
     CHECKSUM_ALGORITHMS,
@@ -49,5 +50,6 @@ __all__ = [
     "list_files",
     "receive_archive",
     "receive_file",
+    "remove_expired_uploads",
     "remove_partial",
 ]
