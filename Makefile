@@ -14,7 +14,7 @@ SHOW_PACKAGES := awk '/^Collecting/ { print "  fetching " $$2 } /^Installing col
 
 WEB_STAMP := web/node_modules/.installed
 
-.PHONY: demo test test-oldest test-labels test-ray test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
+.PHONY: demo test test-oldest test-labels test-ray soak-ray test-gpu test-labelstudio test-s3-clients test-web web check format bench soak docs wshard-go wshard-js clean
 
 # Installs only what the demo needs; `make test` adds the rest to the same environment.
 demo: $(DEMO_STAMP)
@@ -33,7 +33,11 @@ test-labels: $(STAMP) $(LABELS)/.installed
 
 # The tests of the engine "ray", of Ray Data and of the loaders of other libraries, in an environment of their own.
 test-ray: $(RAY)/.installed
-	RAY_AUTH_MODE=disabled $(RAY)/bin/python -m pytest -n 0 tests/ray
+	RAY_AUTH_MODE=disabled $(RAY)/bin/python -m pytest -n 0 -m "not soak" tests/ray
+
+# A table of 20 GB on two nodes of 2 GB each. WARP_TEST_GB is another size.
+soak-ray: $(RAY)/.installed
+	RAY_AUTH_MODE=disabled $(RAY)/bin/python -m pytest -n 0 -m soak -s tests/ray/test_memory_bound.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -81,6 +81,17 @@ def no_decoded_segments() -> None:
 
 
 @pytest.fixture(autouse=True)
+def own_budgets() -> Iterator[None]:
+    """Give the process its own budgets back: sessions of a test may have set others."""
+    yield
+    parallel = sys.modules.get("warpdata.primitives.parallel")
+    if parallel is not None:
+        parallel.REQUEST_LIMIT.fix(None)
+        parallel.READ_MEMORY.resize(None)
+        parallel.set_threads(None)
+
+
+@pytest.fixture(autouse=True)
 def unchanged_priority() -> Iterator[None]:
     """Fail if a library gives this thread real-time priority, as SVT-AV1 does: processes that it starts inherit it."""
     before = os.sched_getscheduler(0) if hasattr(os, "sched_getscheduler") else None

@@ -33,14 +33,18 @@ def run(options: RunOptions) -> Outcome:
     with two_cpus() as ray:
         store = (folder / "store").as_uri()
         _publish(store, files, rows)
-        paths = [str(path) for path in sorted((folder / "store" / "blobs").rglob("*")) if path.is_file()]
+        paths = _link_files(folder)
         numbers = count()
+
+        def read_parquet() -> Any:
+            return ray.data.read_parquet(paths, override_num_blocks=files)
+
         arms: dict[str, Arm] = {
             "to_ray": lambda: _reading(lambda: wd.dataset(_NAME, store=store).to_ray(blocks=files)),
-            "read_parquet": lambda: _reading(lambda: ray.data.read_parquet(paths, override_num_blocks=files)),
+            "read_parquet": lambda: _reading(read_parquet),
         }
         reads = interleave(arms, options.rounds, warmups=1)
-        source = ray.data.read_parquet(paths, override_num_blocks=files).materialize()
+        source = read_parquet().materialize()
         arms = {
             "write_ray": lambda: _writing_ours(source, store, next(numbers)),
             "write_parquet": lambda: _writing_parquet(source, folder / f"out-{next(numbers)}"),
@@ -56,6 +60,16 @@ def run(options: RunOptions) -> Outcome:
             writes.compare("write", "write_ray", "write_parquet", peer_name="write_parquet", promise="ray-write"),
         ],
     )
+
+
+def _link_files(folder: Path) -> list[str]:
+    """Give the blobs names that Ray takes for Parquet files."""
+    blobs = [path for path in sorted((folder / "store" / "blobs").rglob("*")) if path.is_file()]
+    (folder / "files").mkdir()
+    paths = [folder / "files" / f"{number}.parquet" for number in range(len(blobs))]
+    for blob, path in zip(blobs, paths, strict=True):
+        path.hardlink_to(blob)
+    return [str(path) for path in paths]
 
 
 def _publish(store: str, files: int, rows: int) -> None:

@@ -22,7 +22,7 @@ def two_cpus(object_store_bytes: int = 1_000_000_000) -> Iterator[Any]:
         importlib.import_module("ray.data")
     except ImportError as error:
         raise ScenarioUnavailableError("Ray is not installed; use .venv-ray/bin/python") from error
-    ray.init(num_cpus=2, object_store_memory=object_store_bytes, logging_level="error", log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=object_store_bytes, logging_level="error", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         yield ray

@@ -37,10 +37,10 @@ def run(options: RunOptions) -> Outcome:
     document = _document(images, boxes)
     opened: list[Collection] = []
     arms = {"ours": lambda: _import(images, document, opened), "pycocotools": lambda: _load(document)}
-    timings = interleave(arms, options.rounds)
+    timings = interleave(arms, options.rounds, clock=time.process_time)
     return Outcome(
         title=f"{boxes:,} boxes of {images:,} images, as COCO",
-        method="A local store with the images in packed shards. The import commits batches of 5,000 images.",
+        method="CPU time of the import. A local store with the images in packed shards, which neither side reads.",
         measurements=[
             timings.compare("import, against loading alone", "ours", "pycocotools", promise="coco-import"),
             Measurement(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError
 from warpdata.primitives.arguments import check_arguments
@@ -46,6 +47,9 @@ from warpdata.storage.cache import (
     shared_entries,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["Session", "StoreAddress", "VersionAddress", "connect", "keyed_id", "open_cache", "open_metadata_files"]
 
 _FIRST_PAUSE_S = 0.02
@@ -54,6 +58,7 @@ _WITHOUT_CACHE = ("file://", "memory://")
 _SERVICE = ("warp+https://", "warp+http://")
 _WEB = (*_SERVICE, "https://", "http://")
 _MAX_SECRET_URLS = 64
+_UUID_BYTES = 16
 _OFFLINE = "Run `warp warm DATASET` while online, or open it in another mode."
 
 
@@ -118,6 +123,19 @@ class Session:
 
     def new_id(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+
+    def new_ids(self, count: int) -> pa.Array:
+        """Return as many ids as a column of text, as `new_id` makes them."""
+        import numpy as np
+        import pyarrow as pa
+
+        data = np.frombuffer(self.rng.randbytes(_UUID_BYTES * count), np.uint8).reshape(count, _UUID_BYTES).copy()
+        data[:, 6] = data[:, 6] & 0x0F | 0x40  # version 4
+        data[:, 8] = data[:, 8] & 0x3F | 0x80
+        digits = np.frombuffer(data.tobytes().hex().encode(), np.uint8).reshape(count, 2 * _UUID_BYTES)
+        text = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
+        offsets = np.arange(count + 1, dtype=np.int32) * text.shape[1]
+        return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))
 
     def new_generation(self) -> str:
         return f"{self.rng.getrandbits(32):08x}"

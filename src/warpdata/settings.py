@@ -103,6 +103,8 @@ class Settings:
     """URLs below which files outside of the store may be read, where a version names them."""
     search_memory_bytes: int = 1_000_000_000
     """Memory for the lists of indexes of vectors that a dataset object keeps for later searches."""
+    sync_writes: bool = True
+    """Force writes of local stores to the disk before they are acknowledged."""
     token: str | None = field(default=None, repr=False)
     """The token for a service, sent to the address of the store and nowhere else."""
     tokens_file: Path | None = None
@@ -153,6 +155,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         read_memory_bytes=_read_memory(env),
         external_prefixes=tuple((env.get("WARP_EXTERNAL_PREFIXES") or "").split()),
         search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
+        sync_writes=_flag(env, "WARP_SYNC_WRITES", default=True),
         token=env.get("WARP_TOKEN") or None,
         tokens_file=Path(env.get("WARP_TOKENS_FILE") or Path(platformdirs.user_config_dir("warpdata"), "tokens.json")),
         s3_master_key=env.get("WARP_S3_MASTER_KEY") or None,

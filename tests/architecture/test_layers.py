@@ -96,7 +96,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {"kinds", "publish", "datasets"},
     "collections": FOUNDATION
-    | {"session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
+    | {"jobs", "session", "storage", "storage.cache", "repository.manifest", "repository.catalog", "repository.gc"}
     | {
         "formats.labels",
         "formats.media",
@@ -115,12 +115,13 @@ ALLOWED: dict[str, set[str]] = {
     | {"repository.manifest", "formats.parquet", "streaming", "kinds.tables", "kinds.artifacts", "datasets"},
     "connection": FOUNDATION | {"session", "repository.catalog", "datasets", "collections"},
     "exporters": FOUNDATION
-    | {"jobs", "formats.parquet", "formats.media", "formats.huggingface", "query"}
+    | {"jobs", "session", "repository.manifest", "formats.parquet", "formats.media", "formats.huggingface", "query"}
     | {"kinds.tables", "kinds.artifacts", "datasets"},
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
-    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
+    | {"formats.tensors", "kinds.episodes", "kinds.tensors"}
+    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters", "search"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},

@@ -29,8 +29,7 @@ from warpdata.cli.doctor_checks import (
 )
 from warpdata.errors import AuthenticationError, DeniedError, ErrorKind
 from warpdata.formats.media import JpegDecoder
-from warpdata.primitives.concurrency import set_threads, usable_cores
-from warpdata.primitives.parallel import READ_MEMORY, REQUEST_LIMIT
+from warpdata.primitives.concurrency import usable_cores
 from warpdata.settings import load_settings
 from warpdata.storage import ByteRange, ObjectInfo, open_store
 from warpdata.testing import FaultyStore
@@ -360,13 +359,8 @@ def test_doctor_shows_what_the_machine_gives_and_why() -> None:
 def test_doctor_shows_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WARP_THREADS": "3", "WARP_IO_CONCURRENCY": "7", "WARP_READ_MEMORY_GB": "0.25"}.items():
         monkeypatch.setenv(name, value)
-    try:
-        document = ask("doctor", "--store", str(tmp_path / "store"))
-        found = {check["check"]: check["detail"] for check in document["checks"]}
-        assert found["threads"] == "3: set by WARP_THREADS"
-        assert found["requests"] == "7 at a time: set by WARP_IO_CONCURRENCY"
-        assert found["memory"].endswith("for reads: set by WARP_READ_MEMORY_GB")
-    finally:
-        REQUEST_LIMIT.fix(None)
-        READ_MEMORY.resize(None)
-        set_threads(None)
+    document = ask("doctor", "--store", str(tmp_path / "store"))
+    found = {check["check"]: check["detail"] for check in document["checks"]}
+    assert found["threads"] == "3: set by WARP_THREADS"
+    assert found["requests"] == "7 at a time: set by WARP_IO_CONCURRENCY"
+    assert found["memory"].endswith("for reads: set by WARP_READ_MEMORY_GB")

@@ -12,6 +12,7 @@ import pytest
 import warpdata as wd
 from tests.cli.scenes import run
 from tests.collections.scenes import png
+from tests.exporters.scenes import files_of
 from tests.faults.scenes import link, memory
 from warpdata.cli.label_report import LABEL_FORMAT_NAMES
 from warpdata.collections import Collection, task_changes
@@ -99,6 +100,14 @@ def test_an_import_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
         empty().import_labels(tmp_path, "cocoa")
     with pytest.raises(CorruptError):
         empty().import_labels(coco(tmp_path / "bad", annotations=[{"image_id": 9}]), "coco")
+
+
+def test_workers_of_an_engine_write_the_same_images(tmp_path: Path) -> None:
+    collection = pets()
+    plain = collection.export_labels(tmp_path / "plain", "coco")
+    divided = collection.export_labels(tmp_path / "divided", "coco", engine="threads")
+    assert (divided.files, divided.report) == (plain.files, plain.report)
+    assert files_of(tmp_path / "divided") == files_of(tmp_path / "plain")
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:

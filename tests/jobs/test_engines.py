@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import warpdata as wd
+from tests.exporters.scenes import files_of
 from tests.jobs import scenes
 from warpdata.errors import BadInputError
 from warpdata.jobs import Engine, ProcessEngine, ThreadEngine
@@ -114,3 +116,31 @@ def test_engines_are_checked_before_anything_is_done(published: Path, monkeypatc
     with pytest.raises(BadInputError, match="in the memory of this process"):
         wd.verify("a/b", engine="processes")
     assert wd.verify("a/b", engine="threads").problems == ()
+
+
+@pytest.mark.parametrize("engine", [ThreadEngine(2), PROCESSES], ids=["threads", "processes"])
+def test_an_export_is_the_same_on_every_engine(
+    published: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdata.exporters.file_copies._TASK_FILES", 50)
+    monkeypatch.setattr("warpdata.exporters.file_copies._ROUND_FILES", 70)
+    formats = ["parquet", "imagefolder"] if isinstance(engine, ThreadEngine) else ["imagefolder"]
+    for format_ in formats:
+        expected = wd.export(scenes.NAME, tmp_path / f"plain-{format_}", format_, table="main")
+        events: list[ProgressEvent] = []
+        target = tmp_path / f"divided-{format_}"
+        found = wd.export(scenes.NAME, target, format_, table="main", engine=engine, progress=events.append)
+        assert files_of(target) == files_of(tmp_path / f"plain-{format_}")
+        assert (found.rows, found.files) == (expected.rows, expected.files) == (scenes.IMAGES, scenes.IMAGES)
+        last = events[-1]
+        assert (last.done_files, last.done_bytes) == (last.total_files, last.total_bytes)
+    assert not [*published.glob("jobs/*/*"), *published.glob("leases/*")]
+
+
+def test_an_export_that_cannot_be_divided_says_so(published: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="has no engine"):
+        wd.export(scenes.NAME, tmp_path / "out", "webdataset", table="main", engine=ThreadEngine())
+    work = sys.modules["warpdata.exporters.file_copies"]._CopyWork(str(tmp_path / "elsewhere"))
+    with pytest.raises(BadInputError, match="the directory of the export is not on"):
+        work.open(wd.dataset(scenes.NAME).session)
+    assert not list(tmp_path.glob("out*"))

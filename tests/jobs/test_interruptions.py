@@ -16,7 +16,7 @@ import pytest
 
 import warpdata as wd
 from tests.jobs import scenes
-from warpdata.errors import WarpError
+from warpdata.errors import AlreadyExistsError, BadInputError, WarpError
 from warpdata.jobs import Job, Plan, ProcessEngine, Task, ThreadEngine
 from warpdata.primitives.hashing import blob_key
 from warpdata.primitives.progress import ProgressCounter, silent
@@ -109,6 +109,26 @@ def test_a_killed_driver_goes_on_when_it_is_started_again(store: Path, expected:
     assert scenes.add_column(engine="threads", job=JOB) == expected
     assert scenes.count_calls() - calls <= scenes.SHARDS - done
     assert scenes.commit_count() == before + 1
+
+
+def test_a_job_that_was_repeated_after_its_commit_is_committed_once(store: Path, expected: str) -> None:
+    before = scenes.commit_count()
+    for _ in range(2):  # the second call is that of a driver that was killed before it saw its commit
+        assert scenes.add_column(engine=ThreadEngine(), job=JOB) == expected
+    assert scenes.commit_count() == before + 1
+    assert not records(store)
+    with pytest.raises(AlreadyExistsError):
+        scenes.add_column(engine=ThreadEngine(), job="another")
+    with pytest.raises(AlreadyExistsError):
+        scenes.add_column(engine=ThreadEngine())
+    with wd.dataset(scenes.NAME).edit() as edit:
+        edit.add_column("rows", "y", scenes.double, columns=["x"], engine=ThreadEngine(), job=JOB)
+        with pytest.raises(BadInputError, match="committed by an earlier run"):
+            edit.add_column("rows", "z", scenes.double, columns=["x"], engine=ThreadEngine(), job=JOB)
+    with wd.dataset(scenes.NAME).edit() as edit:
+        edit.drop_column("rows", "y")
+    scenes.add_column(engine=ThreadEngine(), job=JOB)
+    assert scenes.commit_count() == before + 3, "a job whose column was dropped is new work"
 
 
 def test_a_killed_worker_is_replaced(store: Path, expected: str, tmp_path: Path, monkeypatch: Any) -> None:

@@ -90,8 +90,5 @@ def test_cores_follow_the_affinity_and_the_setting(monkeypatch: pytest.MonkeyPat
     assert usable_cores() == core_limit().value == 2
     assert "quota" in core_limit().reason
     set_threads(5)
-    try:
-        assert usable_cores() == core_limit().value == 5
-        assert core_limit().reason == "set by WARP_THREADS"
-    finally:
-        set_threads(None)
+    assert usable_cores() == core_limit().value == 5
+    assert core_limit().reason == "set by WARP_THREADS"

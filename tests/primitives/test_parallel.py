@@ -22,7 +22,6 @@ import pytest
 from tests.primitives.test_fork import run_in_fork
 from warpdata.errors import BadInputError
 from warpdata.primitives import parallel, worker_pool
-from warpdata.primitives.concurrency import set_threads
 from warpdata.primitives.parallel import BoundedExecutor, WorkerPool, usable_cores
 
 WAIT_S = 10.0
@@ -174,16 +173,6 @@ def test_the_budget_can_be_changed(pool: WorkerPool) -> None:
     assert gauge.most == 2
 
 
-@pytest.fixture
-def restored() -> Iterator[None]:
-    """Give the process its own budgets back."""
-    yield
-    parallel.REQUEST_LIMIT.fix(None)
-    parallel.READ_MEMORY.resize(None)
-    set_threads(None)
-
-
-@pytest.mark.usefixtures("restored")
 def test_the_process_sets_its_budgets() -> None:
     parallel.configure(io_concurrency=30)
     assert (parallel.IO_POOL.size, parallel.CPU_POOL.size) == (30, usable_cores())
@@ -198,7 +187,6 @@ def test_the_process_sets_its_budgets() -> None:
     assert parallel.request_slots(1) == 3
 
 
-@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("name", ["io_concurrency", "threads", "read_memory_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 1 << 60])
 def test_a_budget_out_of_range_changes_nothing(name: str, value: int) -> None:

@@ -18,7 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.ray)
         item.add_marker(pytest.mark.filterwarnings("default"))
-        item.add_marker(pytest.mark.timeout(300))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def local_ray() -> Iterator[Any]:
     import ray
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=2, object_store_memory=2 * _MEMORY, logging_level="warning", log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=2 * _MEMORY, logging_level="warning", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         yield ray

@@ -14,6 +14,7 @@ ROWS = 240
 GLOBAL_BATCH = 24
 
 
+@pytest.mark.timeout(1200)
 def test_each_sample_comes_once_while_workers_come_and_go(
     local_ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

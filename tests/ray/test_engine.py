@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import warpdata as wd
+from tests.exporters.scenes import files_of
 from tests.jobs import scenes
 from warpdata.jobs import RayEngine
 
@@ -113,6 +114,17 @@ def test_verify_survives_the_loss_of_a_node(
     assert len(lost) == 1
     assert found == wd.verify(scenes.NAME)
     assert found.blobs > 10
+
+
+def test_an_export_is_written_by_the_cluster(
+    cluster: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdata.exporters.file_copies._TASK_FILES", 10)
+    scenes.new_store(monkeypatch, tmp_path / "store")
+    scenes.ingest(images)
+    wd.export(scenes.NAME, tmp_path / "plain", "imagefolder")
+    wd.export(scenes.NAME, tmp_path / "divided", "imagefolder", engine="ray")
+    assert files_of(tmp_path / "divided") == files_of(tmp_path / "plain")
 
 
 def test_a_driver_that_was_interrupted_goes_on(

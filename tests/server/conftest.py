@@ -23,6 +23,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 import warpdata as wd
+from tests.server.robots import publish_robots
 from warpdata.server import (
     NewToken,
     Place,
@@ -175,6 +176,22 @@ def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
 def scene(make_scene: Callable[..., Scene], database_url: str) -> Scene:
     """The service with each kind of database. `ana` owns acme, `vera` reads it, `rita` owns rival, `root` all."""
     return make_scene(database_url)
+
+
+@pytest.fixture(scope="session")
+def robot_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with `acme/robots`, published once."""
+    store = tmp_path_factory.mktemp("robots") / "store"
+    publish_robots(str(store))
+    return store
+
+
+@pytest.fixture
+def robots(local: Scene, robot_store: Path) -> Scene:
+    """The service over a copy of the store with `acme/robots` too."""
+    shutil.copytree(robot_store, local.store, dirs_exist_ok=True)
+    synchronize(local.service)
+    return local
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ def test_processes_that_start_a_new_service_agree_on_its_first_user(
 ) -> None:
     """Both look before either has created the user."""
     with open_service(wd.connect(str(tmp_path / "store")), database_url) as service:
-        made = []
+        made: list[Any] = []
 
         def late(*given: Any, **named: Any) -> Any:
             made.append(create_user(*given, **named))

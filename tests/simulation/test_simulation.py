@@ -18,9 +18,11 @@ from warpdata.simulation import ClusterModel, StoreModel, simulate
 from warpdata.streaming import Shuffle
 from warpdata.testing import S3Endpoint
 
-STREAMS: dict[str, dict[str, Any]] = {
-    "a/media": {"shuffle": Shuffle(64, 8, 2), "batch_size": 32},
-    "a/vectors": {"shuffle": Shuffle(512, 16, 2), "batch_size": 128},
+STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "media": ("a/media", {"shuffle": Shuffle(64, 8, 2), "batch_size": 32}),
+    "vectors": ("a/vectors", {"shuffle": Shuffle(512, 16, 2), "batch_size": 128}),
+    "media in order": ("a/media", {"batch_size": 32}),
+    "vectors in order": ("a/vectors", {"batch_size": 128}),
 }
 
 
@@ -39,23 +41,24 @@ def publish(name: str, url: str, settings: wd.Settings) -> None:
         wd.DatasetBuilder(name, url, settings=settings).append_table("main", rows.slice(at, 5000)).publish()
 
 
-def compare(name: str, s3: S3Endpoint, url: str, tmp_path: Path, delay_s: float, bytes_per_s: float) -> dict[str, Any]:
+def compare(case: str, s3: S3Endpoint, url: str, tmp_path: Path, delay_s: float, bytes_per_s: float) -> dict[str, Any]:
     """Return the measured and the simulated value of each quantity."""
+    name, options = STREAMS[case]
     publish(name, url, s3.settings(cache_dir=tmp_path / "publish"))
     with S3Proxy(s3.endpoint_url, delay_s=delay_s, bytes_per_s=bytes_per_s) as proxy:
         settings = replace(s3, endpoint_url=proxy.endpoint_url).settings(cache_dir=tmp_path / "read")
         model = StoreModel(max(delay_s, 1e-3), bytes_per_s)
         opened = [wd.dataset(name, store=url, settings=settings, mode="remote") for _ in range(2)]
-        found = simulate(opened[0], cluster=ClusterModel(1), store=model, **STREAMS[name])
+        found = simulate(opened[0], cluster=ClusterModel(1), store=model, **options)
         proxy.take()
         began = time.perf_counter()
-        batches = opened[1].stream(**STREAMS[name]).epoch(0)
+        batches = opened[1].stream(**options).epoch(0)
         next(batches)
         first_s = time.perf_counter() - began
         samples = sum(len(batch["n"]) for batch in batches)
         epoch_s = time.perf_counter() - began
         seen = proxy.take()
-    assert samples + STREAMS[name]["batch_size"] == found.samples
+    assert samples + options["batch_size"] == found.samples
     return {
         "requests": (len(seen), found.requests),
         "bytes": (sum(each.body_bytes for each in seen), found.uncached_node_bytes),
@@ -65,11 +68,11 @@ def compare(name: str, s3: S3Endpoint, url: str, tmp_path: Path, delay_s: float,
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("case", STREAMS)
 def test_requests_and_bytes_are_those_of_the_stream(
-    name: str, s3_server: S3Endpoint, s3_url: str, tmp_path: Path
+    case: str, s3_server: S3Endpoint, s3_url: str, tmp_path: Path
 ) -> None:
-    found = compare(name, s3_server, s3_url, tmp_path, 0.0, 1e9)
+    found = compare(case, s3_server, s3_url, tmp_path, 0.0, 1e9)
     for quantity in ("requests", "bytes"):
         measured, simulated = found[quantity]
         assert simulated == pytest.approx(measured, rel=0.2), quantity
@@ -77,10 +80,10 @@ def test_requests_and_bytes_are_those_of_the_stream(
 
 @pytest.mark.s3
 @pytest.mark.soak
-@pytest.mark.parametrize("name", STREAMS)
-def test_times_are_those_of_a_slow_store(name: str, s3_server: S3Endpoint, s3_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", STREAMS)
+def test_times_are_those_of_a_slow_store(case: str, s3_server: S3Endpoint, s3_url: str, tmp_path: Path) -> None:
     """The store is slow enough for the time of this machine not to matter."""
-    found = compare(name, s3_server, s3_url, tmp_path, 1.5, 1e6)
+    found = compare(case, s3_server, s3_url, tmp_path, 1.5, 1e6)
     for quantity, (measured, simulated) in found.items():
         assert simulated == pytest.approx(measured, rel=0.2), quantity
 

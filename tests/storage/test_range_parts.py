@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,13 +18,6 @@ from warpdata.storage import object_store, open_store
 
 DATA = bytes(range(251)) * 8
 borders = st.integers(0, len(DATA))
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    yield
-    REQUEST_LIMIT.fix(None)
-    READ_MEMORY.resize(None)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from warpdata.errors import BadInputError
-from warpdata.primitives.concurrency import set_threads
 from warpdata.primitives.parallel import READ_MEMORY, REQUEST_LIMIT, usable_cores
 from warpdata.session import connect
 from warpdata.settings import S3Settings, Settings, detect_rank, load_settings
@@ -43,18 +42,11 @@ def test_a_budget_that_makes_no_sense_is_an_error(name: str, text: str) -> None:
 def test_a_session_sets_the_budgets_of_the_process(tmp_path: Path) -> None:
     store = (tmp_path / "store").as_uri()
     settings = replace(load_settings({"WARP_STORE": store}), cache_dir=tmp_path / "cache")
-    try:
-        connect(settings=replace(settings, io_concurrency=5, threads=3, read_memory_bytes=2_000_000))
-        connect(settings=settings)
-        assert (REQUEST_LIMIT.value, usable_cores(), READ_MEMORY.limit_bytes) == (5, 3, 2_000_000), (
-            "auto changes nothing"
-        )
-        with pytest.raises(BadInputError, match="threads"):
-            connect(settings=replace(settings, threads=0))
-    finally:
-        REQUEST_LIMIT.fix(None)
-        READ_MEMORY.resize(None)
-        set_threads(None)
+    connect(settings=replace(settings, io_concurrency=5, threads=3, read_memory_bytes=2_000_000))
+    connect(settings=settings)
+    assert (REQUEST_LIMIT.value, usable_cores(), READ_MEMORY.limit_bytes) == (5, 3, 2_000_000), "auto changes nothing"
+    with pytest.raises(BadInputError, match="threads"):
+        connect(settings=replace(settings, threads=0))
 
 
 # Who am I among the workers?

@@ -36,9 +36,9 @@ class EngineType(ParameterType):
         return [CompletionItem(name) for name in (*_ENGINES, _ADDRESS) if name.startswith(incomplete)]
 
 
-def engine_options(function: _F) -> _F:
-    """Add `--engine`, `--workers` and `--job`."""
-    options = (
+def engine_options(function: _F, *, has_job: bool = True) -> _F:
+    """Add `--engine` and `--workers`, and for work that can be continued `--job`."""
+    options: tuple[Any, ...] = (
         click.option(
             "--engine",
             type=EngineType(),
@@ -52,12 +52,12 @@ def engine_options(function: _F) -> _F:
             help="Name of the work, with --engine. The same name continues it.",
         ),
     )
-    return apply_options(function, options)
+    return apply_options(function, options if has_job else options[:2])
 
 
 def take_engine(given: dict[str, Any]) -> dict[str, Any]:
     """Remove these options from `given`, and return them as keywords of the library."""
-    name, workers, job = given.pop("engine"), given.pop("workers"), given.pop("job")
+    name, workers, job = given.pop("engine"), given.pop("workers"), given.pop("job", None)
     if name is None and (workers is not None or job is not None):
         raise click.UsageError(f"--{'job' if workers is None else 'workers'} needs --engine")
     return {"engine": _engine(name, workers), "job": job}

@@ -24,9 +24,10 @@ from warpdata.collections.tables import (
 )
 from warpdata.datasets import Dataset
 from warpdata.errors import AlreadyExistsError, BadInputError, InvalidSourceError, ObjectNotFoundError
-from warpdata.formats.labels import KINDS, Annotation, check_image_path, geometry_columns
+from warpdata.formats.labels import KINDS, Annotation, LabelBlock, check_image_path, geometry_columns
 from warpdata.formats.media import read_image_size
 from warpdata.primitives.arguments import check_arguments
+from warpdata.primitives.arrow_buffers import as_arrow
 from warpdata.primitives.hashing import fingerprint_file
 from warpdata.primitives.paths import check_path
 from warpdata.primitives.reprs import short_repr
@@ -35,6 +36,8 @@ from warpdata.storage import SNIFFED_BYTES, content_type
 from warpdata.storage.cache import StagingDirectory
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from warpdata.edit import Edit
 
 __all__ = ["Changes", "Content", "StoredFile", "delete_rows"]
@@ -49,6 +52,8 @@ class OpenFile(Protocol):
 Content: TypeAlias = bytes | str | Path | OpenFile
 """Bytes, the path of a file, or an open file."""
 
+_MANY_ROWS = 1000
+"""More changed rows are written whole, because filters that list them would take longer."""
 _HEADER_BYTES = 256 * 1024
 """The size of an image is read from this much of the file."""
 
@@ -79,9 +84,17 @@ class _Pending:
     cleared: dict[str, None] = field(default_factory=dict)
     """Paths whose annotations go."""
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    annotation_tables: list[pa.Table] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     """Ids of annotations that go."""
     updated: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def forget_annotations(self, path: str) -> None:
+        """Drop the annotations that were added to a file."""
+        import pyarrow.compute as pc
+
+        self.annotations = [row for row in self.annotations if row["image"] != path]
+        self.annotation_tables = [rows.filter(pc.not_equal(rows["image"], path)) for rows in self.annotation_tables]
 
 
 @check_arguments
@@ -123,7 +136,8 @@ class Changes:
 
     def __len__(self) -> int:
         pending = self._pending
-        return len(pending.files) + len(pending.removed) + len(pending.annotations) + len(pending.updated)
+        annotations: int = len(pending.annotations) + sum(rows.num_rows for rows in pending.annotation_tables)
+        return len(pending.files) + len(pending.removed) + annotations + len(pending.updated)
 
     def add(
         self,
@@ -163,8 +177,25 @@ class Changes:
         self._check_exists([path])
         if replace:
             self._pending.cleared[path] = None
-            self._pending.annotations = [row for row in self._pending.annotations if row["image"] != path]
+            self._pending.forget_annotations(path)
         self._annotate(path, annotations, author)
+
+    def annotate_block(self, block: LabelBlock) -> None:
+        """Add the annotations of many files of HEAD. The caller has found the files there, or has added them."""
+        import numpy as np
+        import pyarrow as pa
+
+        count = block.rows.num_rows
+        paths = pa.array([image.path for image in block.images], pa.string())
+        made = {
+            "image": paths.take(as_arrow(np.repeat(np.arange(len(block)), np.diff(block.starts)))),
+            "id": self._session.new_ids(count),
+            "author": pa.repeat(pa.scalar(self._author), count),
+            "time": pa.repeat(pa.scalar(self._session.timestamp()), count),
+        }
+        schema = annotation_schema()
+        columns = [made[name] if name in made else block.rows[name] for name in schema.names]
+        self._pending.annotation_tables.append(pa.Table.from_arrays(columns, schema=schema))
 
     def remove_annotations(self, ids: Sequence[str]) -> None:
         """Remove annotations of HEAD by their ids. Others keep theirs."""
@@ -181,13 +212,18 @@ class Changes:
         elif values:
             self._pending.updated.setdefault(path, {}).update(values)
 
+    def set_rows(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Change columns of many files of HEAD, by path. The caller has found the files and checked the values."""
+        for path, changed in values.items():
+            self._pending.updated.setdefault(path, {}).update(changed)
+
     def remove(self, paths: str | Sequence[str]) -> None:
         """Remove files and their annotations from HEAD. Versions keep them."""
         listed = [paths] if isinstance(paths, str) else list(dict.fromkeys(paths))
         self._check_exists(listed)
         for path in listed:
             added = self._pending.files.pop(path, None)
-            self._pending.annotations = [row for row in self._pending.annotations if row["image"] != path]
+            self._pending.forget_annotations(path)
             if added is None or added.replaces:
                 self._pending.removed[path] = None
 
@@ -229,11 +265,15 @@ class Changes:
             edit.add_files(FILES, {path: new.content for path, new in pending.files.items()})
             _check_hashes(edit, pending.files)
             edit.append(IMAGES, pa.Table.from_pylist([new.row for new in pending.files.values()], image_schema()))
-        for values, paths in _grouped(pending.updated):
-            for where in quoted_lists("path", paths):
-                edit.update(IMAGES, where, values)
-        if pending.annotations:
-            edit.append(ANNOTATIONS, pa.Table.from_pylist(pending.annotations, annotation_schema()))
+        if len(pending.updated) > _MANY_ROWS:
+            edit.upsert(IMAGES, _updated_rows(self._head, pending.updated), "path")
+        else:
+            for values, paths in _grouped(pending.updated):
+                for where in quoted_lists("path", paths):
+                    edit.update(IMAGES, where, values)
+        rows = [pa.Table.from_pylist(pending.annotations, annotation_schema()), *pending.annotation_tables]
+        if any(one.num_rows for one in rows):
+            edit.append(ANNOTATIONS, pa.concat_tables(rows))
 
     def _annotate(self, path: str, annotations: Iterable[Annotation], author: str | None = None) -> None:
         by = {"author": author or self._author, "time": self._session.timestamp()}
@@ -288,6 +328,21 @@ def _grouped(updated: Mapping[str, dict[str, Any]]) -> Iterator[tuple[dict[str, 
     for path, values in updated.items():
         groups.setdefault(repr(sorted(values.items())), (values, []))[1].append(path)
     yield from groups.values()
+
+
+def _updated_rows(head: Dataset, updated: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    """Return the rows of files with their new values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stored = head.table(IMAGES).raw().to_arrow(allow_large=True)
+    rows = stored.filter(pc.is_in(stored["path"], pa.array(list(updated), pa.string())))
+    values = [updated[path] for path in rows["path"].to_pylist()]
+    for name in {name: None for changed in updated.values() for name in changed}:
+        column = [changed.get(name, old) for changed, old in zip(values, rows[name].to_pylist(), strict=True)]
+        position = rows.schema.get_field_index(name)
+        rows = rows.set_column(position, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
+    return rows
 
 
 def delete_rows(edit: Edit, paths: Sequence[str]) -> None:

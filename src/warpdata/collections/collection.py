@@ -12,6 +12,7 @@ from typing import Any
 
 from warpdata.collections.changes import Changes, Content, StoredFile
 from warpdata.collections.creation import ensure_collection
+from warpdata.collections.distributions import LabelDistributions, describe_labels, place_objects
 from warpdata.collections.impact import Impact, assess_impact, check_action
 from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.integrity import IntegrityReport, check_versions
@@ -45,6 +46,7 @@ from warpdata.collections.versions import HEAD, CollectionVersion, check_version
 from warpdata.datasets import Dataset, Restored, open_dataset
 from warpdata.errors import BadInputError, ConflictError, ErrorKind
 from warpdata.formats.labels import Annotation, annotation_of
+from warpdata.jobs import EngineChoice
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.progress import Progress, silent
 from warpdata.primitives.reprs import short_repr
@@ -166,15 +168,18 @@ class Collection:
         task: str | None = None,
         filter: str | None = None,  # noqa: A002 - as in Dataset.stream
         images: bool = True,
+        engine: EngineChoice = None,
         progress: Progress = silent,
     ) -> LabelExport:
         """Write the labels of HEAD or a version into a new directory, with the image files.
 
         `task` chooses among the kinds of files of a format: "detect", "segment", "pose", "obb" or "classify" of YOLO,
         and the version of the Platform Format. A `filter` selects images. The directory appears when it is complete,
-        and the report lists all that the format does not hold.
+        and the report lists all that the format does not hold. With an `engine` ("processes", "ray" or
+        "ray://HOST:PORT"), workers read and write the image files; they must share the directory.
         """
-        return export_labels(self.dataset(ref), directory, LabelExportRequest(format, task, filter, images), progress)
+        request = LabelExportRequest(format, task, filter, images, engine)
+        return export_labels(self.dataset(ref), directory, request, progress)
 
     def quality(
         self,
@@ -250,6 +255,11 @@ class Collection:
     def statistics(self, ref: str = HEAD) -> CollectionStatistics:
         """Count images, annotations, classes and splits."""
         return describe_version(self.dataset(ref))
+
+    def distributions(self, ref: str = HEAD) -> LabelDistributions:
+        """Count objects and images by class, split, size and place, and classes that occur together."""
+        dataset = self.dataset(ref)
+        return describe_labels(place_objects(dataset), dataset.version)
 
     def start_training(
         self, task_type: str, model_name: str, *, job_id: str | None = None, author: str | None = None

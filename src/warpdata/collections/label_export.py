@@ -6,6 +6,7 @@ tools" of docs/specs/collections.md.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from warpdata.collections.stored_labels import label_set
 from warpdata.collections.tables import FILES, IMAGES
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, StorageError
-from warpdata.exporters import ExportDirectory, check_target, new_directory
+from warpdata.exporters import ExportDirectory, FileCopies, check_target, new_directory
 from warpdata.formats.labels import (
     Conservation,
     ConservationReport,
@@ -23,6 +24,7 @@ from warpdata.formats.labels import (
     LabelOptions,
     label_format,
 )
+from warpdata.jobs import EngineChoice
 from warpdata.kinds.artifacts import Artifact, FileRef, read_many
 from warpdata.limits import MIB
 from warpdata.primitives.progress import Progress, ProgressCounter
@@ -51,12 +53,16 @@ class LabelExport:
 
 @dataclass(frozen=True, slots=True)
 class LabelExportRequest:
-    """The choices of an export: the format and its task, a filter of images, and whether to write image files."""
+    """The choices of an export: the format and its task, a filter of images, and whether to write image files.
+
+    With an engine, workers write the image files.
+    """
 
     format: str
     task: str | None = None
     where: str | None = None
     images: bool = True
+    engine: EngineChoice = None
 
 
 def export_labels(
@@ -68,8 +74,10 @@ def export_labels(
     account = Conservation(request.format, "export")
     outputs = label_format(request.format).write(labels, account, LabelOptions(task=request.task))
     counter = ProgressCounter(progress, "export", 0, dataset.table(IMAGES).count() if request.images else 0)
-    with new_directory(target, counter) as out:
-        writer = _Writer(out, dataset.artifact(FILES))
+    with ExitStack() as stack:
+        copies = None if request.engine is None else FileCopies(dataset, request.engine, stack)
+        out = stack.enter_context(new_directory(target, counter, copies))
+        writer = _Writer(out, dataset.artifact(FILES), leaves_files=copies is not None)
         for output in outputs:
             if isinstance(output, LabelFile):
                 writer.write_labels(output)
@@ -83,7 +91,9 @@ def export_labels(
 class _Writer:
     """Writes files of labels at once, and small images in batches that are read together."""
 
-    def __init__(self, out: ExportDirectory, artifact: Artifact) -> None:
+    def __init__(self, out: ExportDirectory, artifact: Artifact, *, leaves_files: bool) -> None:
+        """`leaves_files`: the directory lets workers read the images."""
+        self._leaves_files = leaves_files
         self._out = out
         self._artifact = artifact
         self._pending: list[tuple[str, FileRef]] = []
@@ -108,7 +118,7 @@ class _Writer:
 
     def flush(self) -> None:
         self._artifact.prepare([str(ref.locator) for _, ref in self._pending])
-        small = [ref if ref.size <= _LARGE_BYTES else None for _, ref in self._pending]
+        small = [ref if ref.size <= _LARGE_BYTES and not self._leaves_files else None for _, ref in self._pending]
         for (name, ref), data in zip(self._pending, read_many(small), strict=True):
             self._out.write(name, ref if data is None else data)
         self.files += len(self._pending)

@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
 from warpdata.datasets import Dataset
-from warpdata.formats.labels import Annotation, LabelClass, LabeledImage, LabelSet, annotation_of
+from warpdata.formats.labels import (
+    Annotation,
+    LabelBlock,
+    LabelClass,
+    LabeledImage,
+    LabelSet,
+    annotation_of,
+    geometry_schema,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StoredLabels", "annotations_of", "label_set"]
+__all__ = ["StoredLabels", "annotations_of", "find_images", "label_set"]
 
 _BLOCK_IMAGES = 1000
 _COLUMNS = ("path", "width", "height", "split", "tags", "hash")
@@ -43,6 +51,17 @@ def annotations_of(dataset: Dataset, paths: Sequence[str]) -> dict[str, list[Ann
     return found
 
 
+def find_images(dataset: Dataset, paths: Sequence[str]) -> dict[str, LabeledImage]:
+    """Return those of some images that a version has, by path and without their annotations."""
+    found: dict[str, LabeledImage] = {}
+    for where in quoted_lists("path", list(dict.fromkeys(paths))):
+        for row in read_columns(dataset, IMAGES, _COLUMNS, where).to_pylist():
+            tags = tuple(row["tags"] or ())
+            image = LabeledImage(row["path"], [], row["width"], row["height"], row["split"], tags, row["hash"])
+            found[row["path"]] = image
+    return found
+
+
 @dataclass(frozen=True)
 class StoredLabels:
     """The images of a version. `starts` are the first rows of annotations of each image."""
@@ -51,22 +70,18 @@ class StoredLabels:
     rows: pa.Table
     starts: Any
 
+    def blocks(self, image_count: int = _BLOCK_IMAGES) -> Iterator[LabelBlock]:
+        """Yield the images in order, with at most this number in a block."""
+        names = geometry_schema().names
+        for first in range(0, self.images.num_rows, image_count):
+            block = self.images.slice(first, image_count)
+            starts = self.starts[first : first + block.num_rows + 1]
+            rows = self.rows.slice(int(starts[0]), int(starts[-1] - starts[0])).select(names)
+            yield LabelBlock(_images(block), rows, starts - starts[0])
+
     def __iter__(self) -> Iterator[LabeledImage]:
-        for first in range(0, self.images.num_rows, _BLOCK_IMAGES):
-            block = self.images.slice(first, _BLOCK_IMAGES).to_pylist()
-            starts = self.starts[first : first + len(block) + 1].tolist()
-            rows = self.rows.slice(starts[0], starts[-1] - starts[0]).to_pylist()
-            for number, image in enumerate(block):
-                own = rows[starts[number] - starts[0] : starts[number + 1] - starts[0]]
-                yield LabeledImage(
-                    image["path"],
-                    [annotation_of(row) for row in own],
-                    image["width"],
-                    image["height"],
-                    image["split"],
-                    tuple(image["tags"] or ()),
-                    image["hash"],
-                )
+        for block in self.blocks():
+            yield from block
 
     def of_split(self, split: str | None) -> StoredLabels:
         """Return the images of one split."""
@@ -83,9 +98,17 @@ class StoredLabels:
 
 
 class _StoredSet(LabelSet):
-    def of_split(self, split: str | None) -> Iterator[LabeledImage]:
+    def of_split(self, split: str | None) -> StoredLabels:
         assert isinstance(self.images, StoredLabels)
-        return iter(self.images.of_split(split))
+        return self.images.of_split(split)
+
+
+def _images(rows: pa.Table) -> list[LabeledImage]:
+    columns = {name: rows[name].to_pylist() for name in _COLUMNS}
+    return [
+        LabeledImage(path, [], width, height, split, tuple(tags or ()), digest)
+        for path, width, height, split, tags, digest in zip(*columns.values(), strict=True)
+    ]
 
 
 def _group(images: pa.Table, rows: pa.Table) -> tuple[pa.Table, Any]:

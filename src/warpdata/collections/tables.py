@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError
+from warpdata.formats.labels import geometry_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,24 +48,8 @@ def annotation_schema() -> pa.Schema:
     """Return the columns of `annotations`: one row for each object."""
     import pyarrow as pa
 
-    numbers = pa.list_(pa.float64())
-    return pa.schema(
-        [
-            pa.field("image", pa.string(), nullable=False),
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("kind", pa.string(), nullable=False),
-            pa.field("class_name", pa.string(), nullable=False),
-            pa.field("box", numbers),
-            pa.field("rotation", pa.float64()),
-            pa.field("polygon", pa.list_(numbers)),
-            pa.field("mask_size", pa.list_(pa.int32())),
-            pa.field("mask_counts", pa.list_(pa.int64())),
-            pa.field("keypoints", numbers),
-            pa.field("attributes", pa.string()),
-            pa.field("author", pa.string()),
-            pa.field("time", pa.string()),
-        ]
-    )
+    names = [pa.field("image", pa.string(), nullable=False), pa.field("id", pa.string(), nullable=False)]
+    return pa.schema([*names, *geometry_schema(), pa.field("author", pa.string()), pa.field("time", pa.string())])
 
 
 def is_collection(dataset: Dataset) -> bool:

@@ -40,7 +40,7 @@ from warpdata.primitives.reprs import short_repr
 from warpdata.primitives.suggest import suggest
 from warpdata.publish import carry_references, check_entry_name, check_origin
 from warpdata.query import Expression, Filter
-from warpdata.repository.catalog import Transaction, check_commit_texts, find_transaction
+from warpdata.repository.catalog import HistoryEntry, Transaction, check_commit_texts, find_transaction
 from warpdata.repository.manifest import Manifest, Payload, ShardList, TableEntry
 from warpdata.session import keyed_id
 
@@ -124,6 +124,8 @@ class Edit:
         self._used_ids: dict[str, int] = {}
         self._added_columns: dict[str, list[NewColumn]] = {}
         self._is_open = True
+        self._key = options.key
+        self._committed: HistoryEntry | None = None
         self.summary = EditSummary()
         self.version = base.ref.version
         self.commit: str | None = base.ref.commit
@@ -196,15 +198,17 @@ class Edit:
 
         With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers compute one shard at a time and store it at
         once. Finished shards are not computed again when the same call is repeated after an interruption, by any
-        machine. `job` names this work; by default the name follows from the dataset, the table and the column.
+        machine. `job` names this work; by default the name follows from the dataset, the table and the column. An edit
+        with a named job is committed at most once: repeated after its commit, it does nothing.
         """
         draft = self._draft(table)
+        run = ColumnRun(self._counter(draft), self._job(JobOptions(engine, job), f"{table}\n{name}"))
+        if self._is_done(draft, name, job):
+            return
         names = None if columns is None else ((columns,) if isinstance(columns, str) else tuple(columns))
         resume_dir = self._resume_dir(table, name, resume)
         new = NewColumn(name, make, names, _data_type(type), batch_size, resume_dir)
-        made = add_column(
-            draft, new, ColumnRun(self._counter(draft), self._job(JobOptions(engine, job), f"{table}\n{name}"))
-        )
+        made = add_column(draft, new, run)
         self._added_columns.setdefault(table, []).append(made)
         self._resume_dirs += [] if resume_dir is None else [resume_dir]
         self.summary.columns.append(f"added column {table}.{name}")
@@ -270,13 +274,13 @@ class Edit:
         """Commit the changes now. The edit cannot be changed after that."""
         self._check_open()
         session, options, ref = self._base.session, self._options, self._base.ref
-        txn_id = session.new_id() if options.key is None else transaction_of(ref.dataset_id, options.key)
+        txn_id = session.new_id() if self._key is None else transaction_of(ref.dataset_id, self._key)
+        known = self._committed
         if options.key is not None and options.label is None:
             known = find_transaction(session.writer, ref.dataset_id, options.branch, txn_id, after=options.searched)
-            if known is not None:
-                self.version, self.commit = known.commit.version, known.commit_id
-                self._is_open = False
-                return
+        if known is not None:
+            self._end(known.commit.version, known.commit_id)
+            return
         txn = Transaction(
             ref.dataset_id,
             options.branch,
@@ -304,7 +308,11 @@ class Edit:
             done = commit_change(session, txn, proposal.at)
         else:
             done = commit_beside(session, txn, ref, options.label, proposal.at)
-        self.version, self.commit = done.version, done.commit
+        self._end(done.version, done.commit)
+
+    def _end(self, version: str, commit: str) -> None:
+        """Take over a commit as the result, and remove what would have continued the work."""
+        self.version, self.commit = version, commit
         self._is_open = False
         for finished in self._resume_dirs:
             shutil.rmtree(finished, ignore_errors=True)
@@ -383,6 +391,26 @@ class Edit:
         job = open_job(self._base.session, options, self._base.ref.dataset_id, f"edit\n{work}", self._stack)
         self._jobs += [] if job is None else [job]
         return job
+
+    def _is_done(self, draft: TableDraft, column: str, job: str | None) -> bool:
+        """Return whether an earlier run of the named job has committed this edit, with the column."""
+        exists = column in draft.open().schema().names
+        if self._committed is not None and not exists:
+            raise BadInputError(
+                f"this edit was committed by an earlier run of its job, without column {column!r}",
+                hint="Add the column in an edit with another job.",
+            )
+        if job is None or self._options.label is not None:
+            return self._committed is not None
+        if self._key is None:
+            self._key = f"job\n{job}\n{draft.name}\n{column}"
+        if exists and self._committed is None:
+            ref = self._base.ref
+            txn_id = transaction_of(ref.dataset_id, self._key)
+            self._committed = find_transaction(
+                self._base.session.writer, ref.dataset_id, self._options.branch, txn_id, after=self._options.searched
+            )
+        return self._committed is not None
 
     def _resume_dir(self, table: str, column: str, resume: str | None) -> Path | None:
         if resume is None:

@@ -4,6 +4,7 @@ Each format is a module. An export reads only the public interface of tables and
 """
 
 from warpdata.exporters.export import EXPORT_FORMATS, export, export_dataset
+from warpdata.exporters.file_copies import FileCopies
 from warpdata.exporters.options import ExportOptions
 from warpdata.exporters.output import ExportDirectory, check_target, new_directory
 from warpdata.exporters.report import ExportReport
@@ -13,6 +14,7 @@ __all__ = [
     "ExportDirectory",
     "ExportOptions",
     "ExportReport",
+    "FileCopies",
     "check_target",
     "export",
     "export_dataset",

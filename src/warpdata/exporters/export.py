@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
 from warpdata.datasets import Dataset, dataset
 from warpdata.errors import BadInputError
+from warpdata.exporters.file_copies import FileCopies
 from warpdata.exporters.huggingface import HuggingFaceExport
 from warpdata.exporters.mediafolder import MediaFolderExport
 from warpdata.exporters.options import ExportOptions, ExportSource, open_source
@@ -15,6 +17,7 @@ from warpdata.exporters.output import ExportDirectory, check_target, new_directo
 from warpdata.exporters.parquet import ParquetExport
 from warpdata.exporters.report import ExportReport
 from warpdata.exporters.webdataset import WebDatasetExport
+from warpdata.jobs import EngineChoice
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.outcomes import FieldOutcomes
 from warpdata.primitives.progress import Progress, ProgressCounter, silent
@@ -50,6 +53,7 @@ _EXPORTERS: Mapping[str, type[Exporter]] = {
     "huggingface": HuggingFaceExport,
 }
 EXPORT_FORMATS = tuple(_EXPORTERS)
+_WITH_ENGINE = ("parquet", "imagefolder", "audiofolder")
 
 
 @check_arguments
@@ -66,6 +70,7 @@ def export(
     media: str | None = None,
     shard_bytes: int | str | None = None,
     dry_run: bool = False,
+    engine: EngineChoice = None,
     store: str | None = None,
     mode: str | None = None,
     settings: Settings | None = None,
@@ -77,9 +82,13 @@ def export(
     select rows. `label` and `split` name the columns of classes and splits: None means the columns `label` and `split`
     if they exist, False none. The directory must be absent or empty, and appears when the export is complete. With
     `dry_run` nothing is written, and the report says what would be.
+
+    With an `engine` ("processes", "ray" or "ray://HOST:PORT"), workers read and write the files of references. The
+    directory must be one that all of them share. The tars and Parquet files of webdataset and huggingface hold files in
+    order, so they have no engine.
     """
     opened = dataset(address, store=store, mode=mode, settings=settings)
-    options = ExportOptions(table, columns, filter, label, split, media, shard_bytes, dry_run)
+    options = ExportOptions(table, columns, filter, label, split, media, shard_bytes, dry_run, engine)
     return export_dataset(opened, folder, format, options, progress)
 
 
@@ -95,6 +104,11 @@ def export_dataset(
         raise BadInputError(
             f"format={format!r} is not known", hint=suggest(format, EXPORT_FORMATS, label="The formats are")
         )
+    if options.engine is not None and format not in _WITH_ENGINE:
+        raise BadInputError(
+            f"format {format!r} has no engine: its files hold those of the rows in order",
+            hint=f"Leave the engine out, or use {', '.join(_WITH_ENGINE)}.",
+        )
     target = check_target(folder)
     source = open_source(opened, options)
     exporter = _EXPORTERS[format](source)
@@ -102,7 +116,9 @@ def export_dataset(
     rows, files, size_bytes = _measure(source, exporter.file_columns)
     if not options.dry_run:
         counter = ProgressCounter(progress, "export", size_bytes, files)
-        with new_directory(target, counter) as out:
+        with ExitStack() as stack:
+            copies = None if options.engine is None else FileCopies(opened, options.engine, stack)
+            out = stack.enter_context(new_directory(target, counter, copies))
             rows = exporter.write(out)
     return ExportReport(
         opened.id, opened.version, source.name, format, target, rows, files, size_bytes, options.dry_run, outcomes

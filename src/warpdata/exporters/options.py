@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, ColumnNotFoundError
 from warpdata.formats.parquet import plain_rows
+from warpdata.jobs import EngineChoice
 from warpdata.kinds.artifacts import FileRef, read_many
 from warpdata.kinds.tables import Table
 from warpdata.limits import MIB
@@ -46,6 +47,8 @@ class ExportOptions:
     media: str | None = None
     shard_bytes: int | str | None = None
     dry_run: bool = False
+    engine: EngineChoice = None
+    """The engine whose workers write the files of references."""
 
     def shard_size(self, default: int) -> int:
         size = default if self.shard_bytes is None else parse_size(self.shard_bytes)
@@ -61,12 +64,18 @@ class ExportBatch:
     rows: pa.RecordBatch
     refs: dict[str, list[FileRef | None]]
     first_row: int
+    leaves_files: bool = False
+    """Members are not read here, because the workers of an engine read them."""
 
     def contents(self, column: str) -> list[Content | None]:
         """Return the verified contents of a column. Small files are read together, large ones by the caller."""
         refs = self.refs[column]
-        small = [ref if ref is not None and ref.size <= _LARGE_BYTES else None for ref in refs]
+        small = [ref if ref is not None and self._is_read_here(ref) else None for ref in refs]
         return [ref if read is None else read for ref, read in zip(refs, read_many(small), strict=True)]
+
+    def _is_read_here(self, ref: FileRef) -> bool:
+        """Byte ranges are always read: the names of their files depend on their content."""
+        return ref.size <= _LARGE_BYTES and not (self.leaves_files and isinstance(ref.locator, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,8 @@ class ExportSource:
             stored = plain_rows(batch)
             for start, stop in _ranges(refs, batch.num_rows, holds_large=holds_large):
                 part = {name: column[start:stop] for name, column in refs.items()}
-                yield ExportBatch(stored.slice(start, stop - start), part, first_row + start)
+                leaves_files = self.options.engine is not None
+                yield ExportBatch(stored.slice(start, stop - start), part, first_row + start, leaves_files)
             first_row += batch.num_rows
 
     def narrow(self, columns: Sequence[str]) -> ExportSource:

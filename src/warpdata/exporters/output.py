@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from warpdata.errors import AlreadyExistsError, BadInputError, ErrorKind, StorageError, WarpError
+from warpdata.exporters.file_copies import FileCopies
 from warpdata.exporters.options import Content
 from warpdata.kinds.artifacts import check_member_path
 from warpdata.limits import MIB
@@ -47,12 +48,19 @@ def check_target(folder: str | Path) -> Path:
 
 
 @contextmanager
-def new_directory(target: Path, counter: ProgressCounter) -> Iterator[ExportDirectory]:
-    """Yield a directory that becomes `target` when the block ends, and vanishes if the block raises."""
+def new_directory(
+    target: Path, counter: ProgressCounter, copies: FileCopies | None = None
+) -> Iterator[ExportDirectory]:
+    """Yield a directory that becomes `target` when the block ends, and vanishes if the block raises.
+
+    With `copies`, the files of references are written when the block ends.
+    """
     try:
         with staged_path(target, replaces_empty=True) as staged:
             staged.mkdir()
-            yield ExportDirectory(staged, counter)
+            yield ExportDirectory(staged, counter, copies)
+            if copies is not None:
+                copies.write(staged, counter)
     except FileExistsError as error:
         if isinstance(error, WarpError):
             raise
@@ -66,9 +74,11 @@ def new_directory(target: Path, counter: ProgressCounter) -> Iterator[ExportDire
 class ExportDirectory:
     """Writes files below one directory, each name once."""
 
-    def __init__(self, path: Path, counter: ProgressCounter) -> None:
+    def __init__(self, path: Path, counter: ProgressCounter, copies: FileCopies | None = None) -> None:
+        """`copies` writes the files of references at the end of the export, with the workers of an engine."""
         self.path = path
         self.counter = counter
+        self._copies = copies
 
     def place(self, name: str) -> Path:
         """Return the path of a new file, and make its directories. `BadInputError` for a name that leads out."""
@@ -99,6 +109,11 @@ class ExportDirectory:
     def write(self, name: str, content: Content) -> None:
         """Write a new file. `BadInputError` if the name is taken, as on a file system that ignores case."""
         path = self.place(name)
+        if self._copies is not None and not isinstance(content, bytes):
+            self._copies.add(name, content)
+            if self._copies.is_full:
+                self._copies.write(self.path, self.counter)
+            return
         try:
             with path.open("xb") as file:
                 for piece in read_pieces(content):

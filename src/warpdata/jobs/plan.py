@@ -6,7 +6,7 @@ same tasks with the same function, so the engine does not change the result. Imp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -15,7 +15,7 @@ from warpdata.primitives.hashing import Blob, Fingerprint, sha256_hex
 from warpdata.repository.manifest import Json, canonical_json
 from warpdata.session import Session
 
-__all__ = ["Plan", "Task", "TaskBlob", "TaskContext", "TaskResult", "Work", "task_key"]
+__all__ = ["Plan", "Task", "TaskBlob", "TaskContext", "TaskResult", "Work", "group_by_bytes", "task_key"]
 
 ItemT = TypeVar("ItemT")
 ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
@@ -82,6 +82,23 @@ class Plan(Generic[ItemT]):
     work: Work[ItemT]
     tasks: Sequence[Task[ItemT]]
     limit: int | None = None
+
+
+def group_by_bytes(
+    items: Sequence[ItemT], size_of: Callable[[ItemT], int], *, max_bytes: int, max_items: int
+) -> Iterator[tuple[ItemT, ...]]:
+    """Yield neighbours that one task takes: few results for the driver, and enough tasks for the workers."""
+    group: list[ItemT] = []
+    size_bytes = 0
+    for item in items:
+        size = size_of(item)
+        if group and (size_bytes + size > max_bytes or len(group) == max_items):
+            yield tuple(group)
+            group, size_bytes = [], 0
+        group.append(item)
+        size_bytes += size
+    if group:
+        yield tuple(group)
 
 
 def task_key(*parts: Json) -> str:

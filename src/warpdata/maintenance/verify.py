@@ -16,7 +16,17 @@ import msgspec
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.datasets import dataset as open_by_address
 from warpdata.errors import BadInputError, CorruptError, NotCachedError, NotFoundError, WarpError
-from warpdata.jobs import EngineChoice, JobOptions, Plan, Task, TaskContext, open_job, run_here, task_key
+from warpdata.jobs import (
+    EngineChoice,
+    JobOptions,
+    Plan,
+    Task,
+    TaskContext,
+    group_by_bytes,
+    open_job,
+    run_here,
+    task_key,
+)
 from warpdata.kinds import VersionContext, entries_by_kind
 from warpdata.limits import MIB
 from warpdata.primitives.arguments import check_arguments
@@ -120,7 +130,8 @@ def _check_blobs(
 ) -> dict[Blob, str | None]:
     """Return the finding of each blob; None for a valid one."""
     session, work = dataset.session, _VerifyWork(dataset.manifest.generations)
-    groups = list(_group(blobs)) if options.engine is not None else [(blob,) for blob in blobs]
+    most = 1 if options.engine is None else _TASK_BLOBS
+    groups = list(group_by_bytes(blobs, lambda blob: blob.byte_size, max_bytes=_TASK_BYTES, max_items=most))
     tasks = [_task(group) for group in groups]
     counter = ProgressCounter(progress, "verify", sum(task.size for task in tasks), len(tasks))
     with ExitStack() as stack:
@@ -139,20 +150,6 @@ def _check_blobs(
 def _task(group: tuple[Blob, ...]) -> Task[tuple[Blob, ...]]:
     key = task_key("verify", [[blob.hash, blob.byte_size] for blob in group])
     return Task(key, group, sum(blob.byte_size for blob in group))
-
-
-def _group(blobs: Sequence[Blob]) -> Iterator[tuple[Blob, ...]]:
-    """Yield neighbours that one task reads: few requests for the driver, and enough tasks for the workers."""
-    group: list[Blob] = []
-    size_bytes = 0
-    for blob in blobs:
-        if group and (size_bytes + blob.byte_size > _TASK_BYTES or len(group) == _TASK_BLOBS):
-            yield tuple(group)
-            group, size_bytes = [], 0
-        group.append(blob)
-        size_bytes += blob.byte_size
-    if group:
-        yield tuple(group)
 
 
 def not_purged(dataset: Dataset, blobs: Collection[Blob]) -> list[Blob]:

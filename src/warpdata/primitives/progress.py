@@ -48,6 +48,10 @@ class ProgressCounter:
     def finish_file(self) -> None:
         self._add(0, 1)
 
+    def finish_files(self, count: int) -> None:
+        """Report many finished files in one step."""
+        self._add(0, count)
+
     def _add(self, size_bytes: int, files: int) -> None:
         with self._lock:
             old = self._event

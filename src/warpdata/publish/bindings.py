@@ -32,7 +32,8 @@ _SAMPLE_PATHS = 16
 class _Target:
     """An artifact that a column is bound to. `example` is one of its member paths, for messages."""
 
-    contains: Callable[[str], bool]
+    missing: Callable[[set[str]], set[str]]
+    """Returns the paths that the artifact does not have."""
     prepare: Callable[[Sequence[str]], None]
     shard_bytes: Sequence[int]
     example: str
@@ -43,7 +44,7 @@ class _Target:
         first = next(artifact.members(), None)
         shard_bytes = [shard.byte_size for shard in artifact.shards()]
         example = first.path if first else ""
-        return _Target(artifact.__contains__, artifact.prepare, shard_bytes, example, artifact)
+        return _Target(artifact.missing, artifact.prepare, shard_bytes, example, artifact)
 
     @staticmethod
     def of_staged(artifact: StagedArtifact) -> _Target:
@@ -51,7 +52,7 @@ class _Target:
             return _Target.of_stored(artifact.stored)
         paths = artifact.paths()
         shard_bytes = [shard.byte_size for shard in artifact.shards]
-        return _Target(paths.__contains__, lambda _: None, shard_bytes, min(paths))
+        return _Target(lambda wanted: wanted - paths, lambda _: None, shard_bytes, min(paths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,13 @@ def _check(binding: Binding, cells: _Cells, target: _Target) -> None:
 
 def _check_parts(binding: Binding, parts: Iterable[tuple[str, int, list[Any]]], target: _Target) -> None:
     for source, first_row, values in parts:
-        target.prepare([value for value in values if isinstance(value, str)])
+        paths = _distinct_paths(values)
+        target.prepare(list(paths or ()))
+        missing = target.missing(paths or set())
+        if paths is not None and not missing:
+            continue
         for number, value in enumerate(values):
-            problem = _problem(value, target)
+            problem = _problem(value, target, missing)
             if problem is not None:
                 raise InvalidSourceError(
                     f"row {first_row + number} of {source} (table {binding.table!r}, column {binding.column!r}): "
@@ -180,11 +185,20 @@ def _check_parts(binding: Binding, parts: Iterable[tuple[str, int, list[Any]]], 
                 )
 
 
-def _problem(value: Any, target: _Target) -> str | None:
+def _distinct_paths(values: list[Any]) -> set[str] | None:
+    """Return the paths among the cells; None if some are not paths."""
+    try:
+        found = set(values) - {None}
+    except TypeError:  # byte ranges
+        return None
+    return found if all(isinstance(value, str) for value in found) else None
+
+
+def _problem(value: Any, target: _Target, missing: set[str]) -> str | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return None if target.contains(value) else f"{value!r} is not in"
+        return f"{value!r} is not in" if value in missing else None
     shard, offset, length = (value[name] for name in ("shard", "offset", "length"))
     if None in (shard, offset, length) or min(shard, offset, length) < 0:
         return f"{value} is not a byte range of"

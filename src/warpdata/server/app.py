@@ -19,6 +19,7 @@ from warpdata.server.fast_reads import FastReads
 from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.index import record_change
 from warpdata.server.jobs import start_workers, stop_workers
+from warpdata.server.labelling import sync_file
 from warpdata.server.page_files import PageFiles
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, provider, unversioned
@@ -59,6 +60,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.metrics = RequestMetrics(CollectorRegistry())
     app.state.is_ending = False
     app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
+    app.state.tool_attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
     options = service.options
     app.state.provider = None if options.provider is None else SignInProvider(service, options.provider)
     add_handlers(app)
@@ -89,6 +91,8 @@ def _gateway(app: FastAPI, service: Service) -> S3Gateway:
     def on_write(key: KnownKey, dataset_id: str, action: str, detail: dict[str, str]) -> None:
         writer = Principal("", key.author, Roles(is_admin=False), token_id=key.access_key, ip=key.ip)
         record_change(service, writer, dataset_id, action, detail)
+        if action == "receive-label":
+            sync_file(service, dataset_id, detail["ref"], detail["name"])
 
     def on_answer(method: str, status: int, seconds: float) -> None:
         app.state.metrics.count(method, S3_ROOT, status, seconds)

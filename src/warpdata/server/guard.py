@@ -26,6 +26,7 @@ _LOG = logging.getLogger("warpdata.server.requests")
 _UNLOGGED = ("/healthz", "/readyz", "/metrics")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_TOOLS = "/api/v1/labelling/"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -148,7 +149,8 @@ def _body_limit(path: str) -> int:
         return MAX_PARTIAL_BYTES
     if path.endswith("/search"):
         return MAX_SEARCH_BODY_BYTES
-    return MAX_FILE_BYTES if "/uploads/" in path or path.endswith("/annotations") else MAX_BODY_BYTES
+    is_large = "/uploads/" in path or path.endswith(("/annotations", "/inbox")) or path.startswith(_TOOLS)
+    return MAX_FILE_BYTES if is_large else MAX_BODY_BYTES
 
 
 def _hostname(host: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpdata.datasets import Dataset
 from warpdata.errors import DatasetNotFoundError, NotFoundError
@@ -20,11 +20,19 @@ from warpdata.server.safe_http import AddressRule, parse_networks
 from warpdata.server.thumbnails import Thumbnails
 from warpdata.session import Session
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpdata.kinds.tensors import StoredTensors, TensorDiff
+
 __all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
 
 _OPENED_VERSIONS = 64
 _SELECTION_BYTES = 64 * 1024 * 1024
 _STATISTICS_ENTRIES = 512
+_ANALYSIS_BYTES = 128 * 1024 * 1024
+_TENSOR_SET_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,16 @@ class Service:
     statistics: ByteLRU[tuple[str, ...], object] = field(
         default_factory=lambda: ByteLRU(max_entries=_STATISTICS_ENTRIES)
     )
+    analyses: ByteLRU[tuple[str, ...], Any] = field(default_factory=lambda: ByteLRU(_ANALYSIS_BYTES))
+    """Maps, places of objects and checks of labels, by version."""
+    episode_orders: ByteLRU[tuple[str, ...], NDArray[np.int64]] = field(
+        default_factory=lambda: ByteLRU(_SELECTION_BYTES)
+    )
+    """Numbers of episodes that filters keep, sorted, by dataset, version, set, filter and order."""
+    tensor_sets: ByteLRU[tuple[str, ...], StoredTensors] = field(default_factory=lambda: ByteLRU(_TENSOR_SET_BYTES))
+    """Opened sets of tensors, by dataset, version and name."""
+    tensor_diffs: ByteLRU[tuple[str, ...], TensorDiff] = field(default_factory=lambda: ByteLRU(_TENSOR_SET_BYTES))
+    """Comparisons of two sets of tensors, which keep both open."""
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
     thumbnails: Thumbnails = field(default_factory=Thumbnails)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -11,7 +10,7 @@ from email.utils import format_datetime
 from starlette.responses import Response, StreamingResponse
 
 from warpdata.limits import MIB
-from warpdata.server.byte_ranges import parse_range
+from warpdata.server.byte_ranges import is_one_range, parse_range
 from warpdata.server.objects import digest_of, no_object
 from warpdata.server.stored_files import FOREVER, REVALIDATED, FileHead
 from warpdata.storage import ByteRange, ObjectInfo, Reader
@@ -19,7 +18,6 @@ from warpdata.storage import ByteRange, ObjectInfo, Reader
 __all__ = ["ObjectRequest", "describe_object", "etag_of", "object_head", "send_object"]
 
 _PART_BYTES = 4 * MIB
-_ONE_RANGE = re.compile(r"bytes=([0-9]+-[0-9]*|-[0-9]+)")
 _TYPE = "application/octet-stream"
 
 
@@ -54,7 +52,7 @@ def object_head(request: ObjectRequest, size_bytes: int, headers: Mapping[str, s
     span = parse_range(request.range, size_bytes)
     if span is None:
         return FileHead(416, {**sent, "Content-Range": f"bytes */{size_bytes}"}, None)
-    is_part = _ONE_RANGE.fullmatch(request.range or "") is not None and bool(span)
+    is_part = is_one_range(request.range) and bool(span)
     if is_part:
         sent["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size_bytes}"
     sent |= {"Content-Length": str(len(span)), "Content-Type": _TYPE}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpdata.formats.parquet import SMALL_SHARD_BYTES
+from warpdata.kinds.artifacts import INDEX_WHOLE_BYTES
 from warpdata.limits import COALESCE_GAP_BYTES, MEMBER_GAP_BYTES, MEMBER_REQUEST_BYTES, MIB
 from warpdata.primitives.hashing import Blob
 from warpdata.repository.manifest import LoadPage, TableEntry, iter_located
@@ -51,7 +52,10 @@ class Requests:
 
 @dataclass(frozen=True)
 class WindowReads:
-    """The steps of a window, in order: footers, rows, root and leaves of the index of their media, and the media."""
+    """The steps of a window, in order: schema, footers, rows, root and leaves of the index of media, and the media.
+
+    The schema is in the footer of the first shard, which a stream without a shuffle reads before all others.
+    """
 
     steps: tuple[Requests, ...]
     samples: int
@@ -105,14 +109,18 @@ class WindowReader:
         self._cache_bytes = cache_bytes
         self._cached: OrderedDict[tuple[int, int], float] = OrderedDict()
         self._used_bytes = 0.0
+        self._is_open = False
         self._known: set[int | str] = set()
         """Shards whose footer was read, and artifacts whose index was."""
 
     def read(self, window: int, ranks: range) -> WindowReads:
         """Return the requests of some ranks for a window."""
         rows = self._owned(window, ranks)
-        footers, groups = Requests(), Requests()
+        schema, footers, groups = Requests(), Requests(), Requests()
         table = self._table
+        if not self._is_open and self._order.shuffle is None and table.sizes and table.sizes[0] > SMALL_SHARD_BYTES:
+            schema.add(1, table.footers[0], table.hashes[0][:2])
+        self._is_open = True
         shards = np.searchsorted(table.first_rows, rows, side="right") - 1
         numbers = (rows - table.first_rows[shards]) // table.group_rows
         for shard in np.unique(shards).tolist():
@@ -130,7 +138,7 @@ class WindowReader:
         for each in self._media:
             self._add_index(each, rows, roots, pages)
             _add_members(members, rows, each)
-        return WindowReads((footers, groups, roots, pages, members), len(rows))
+        return WindowReads((schema, footers, groups, roots, pages, members), len(rows))
 
     def _owned(self, window: int, ranks: range) -> NDArray[np.int64]:
         """Return the rows of a window that the ranks take, ascending."""
@@ -152,11 +160,14 @@ class WindowReader:
         return True
 
     def _add_index(self, media: MediaLayout, rows: NDArray[np.int64], roots: Requests, pages: Requests) -> None:
-        """Add the reads of an index: its root, then the leaves of the members. Small indexes stay in memory."""
+        """Add the reads of an index: its root, then the leaves of the members. Small indexes are read at once."""
         prefix, size = media.index.hash[:2], media.index.byte_size
+        is_whole = size <= INDEX_WHOLE_BYTES
         if media.index.hash not in self._known:
             self._known.add(media.index.hash)
-            roots.add(1, min(size, _INDEX_ROOT_BYTES), prefix)
+            roots.add(1, size if is_whole else min(size, _INDEX_ROOT_BYTES), prefix)
+        if is_whole:
+            return
         leaf_bytes = size * _LEAF_ROWS / max(media.count, 1)
         leaves = np.unique(rows // _LEAF_ROWS)
         new = np.array([leaf for leaf in leaves.tolist() if self._fetch((-1, leaf), leaf_bytes)], np.int64)

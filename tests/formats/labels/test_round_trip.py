@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from warpdata.formats.labels import (
     LABEL_FORMATS,
     Annotation,
     Conservation,
+    LabelBlock,
+    LabelBlocks,
     LabeledImage,
     LabelOptions,
     LabelSet,
@@ -35,6 +38,10 @@ class Held(Conservation):
     def give_image(self, image: LabeledImage) -> None:
         self.images.append(image)
         super().give_image(image)
+
+    def give_block(self, block: LabelBlock) -> None:
+        self.images += block
+        super().give_block(block)
 
 
 def key(one: Annotation) -> tuple[Any, ...]:
@@ -64,10 +71,12 @@ def test_many_random_sets(name: str, task: str | None, images: list[LabeledImage
     check_round_trip(name, task, images)
 
 
-def check_round_trip(name: str, task: str | None, images: list[LabeledImage]) -> None:
+def check_round_trip(name: str, task: str | None, images: list[LabeledImage], kept: LabelBlocks | None = None) -> None:
     options = LabelOptions(task=task)
     held = Held(name)
-    files = written(list(label_format(name).write(LabelSet.of(images), held, options)), images)
+    whole = LabelSet.of(images)
+    labels = whole if kept is None else replace(whole, images=kept)
+    files = written(list(label_format(name).write(labels, held, options)), images)
     report = held.report()
     account = Conservation(name, "import")
     read = []

@@ -54,6 +54,7 @@ def test_an_index_is_a_dictionary(folder: Path, found: set[str], others: list[st
     assert index.member_count == len(members)
     assert list(index.members()) == [members[path] for path in in_order(found)]
     assert {path: index.find(path) for path in members} == members
+    assert index.missing([*found, *others]) == {path for path in others if path not in members}
     for prefix in {path[:cut] for path in [*found, *others]}:
         assert list(index.members(prefix)) == [members[path] for path in in_order(found) if path.startswith(prefix)]
     assert reference.walk(stored, footer.byte_size, footer.xxh3) == [second_view(m) for m in members.values()]
@@ -75,6 +76,8 @@ def test_nothing_is_lost_at_the_borders_of_leaves(tmp_path: Path, count: int) ->
     names = in_order(["a" * (1 + number // 2) + "/b" * (number % 2) for number in range(count)])
     index, stored, footer = open_index(memory(), map(numbered, names, range(count)), tmp_path)
     assert [member.path for member in index.members()] == names
+    others = {name + "!" for name in names} | {"", "\ud800", "\U0010ffff"}
+    assert index.missing([*names, *others]) == others
     for number, name in enumerate(names):
         assert index.find(name) == numbered(name, number).member
         assert index.find(name + "!") is None
@@ -100,6 +103,8 @@ def test_an_index_of_three_levels_is_still_a_dictionary(tmp_path: Path) -> None:
             assert index.find(path) == numbered(path, number).member
             assert index.find(path + "\0") is None
             assert index.find(path[:-1]) is None
+    near = [f"{n // 1000:05d}/é{n:08d}.jpg" for n in near_borders if 0 <= n < count]
+    assert index.missing([*near, "", near[0] + "\0"]) == {"", near[0] + "\0"}
     assert index.find("") is None
     assert index.find("\U0010ffff") is None
     assert sum(1 for _ in index.members()) == count
@@ -111,6 +116,20 @@ def test_a_name_that_is_no_utf8_is_simply_not_there(tmp_path: Path) -> None:
     index, _, _ = open_index(memory(), [numbered("a", 1)], tmp_path)
     assert index.find("\ud800") is None
     assert list(index.members("\ud800")) == []
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_look_ups_that_are_prepared_together_cost_one_request(tmp_path: Path, is_open: bool) -> None:
+    """The footer is read after the whole index, and does not take its place."""
+    store = memory()
+    index, _, _ = open_index(store, large(3000), tmp_path)
+    paths = [f"{number // 1000:05d}/é{number:08d}.jpg" for number in range(0, 3000, 50)]
+    if is_open:
+        assert index.find(paths[-1]) is not None
+    store.clear()
+    index.prepare(paths)
+    assert all(index.find(path) for path in paths)
+    assert dict(store.counts()) == {"read_range": 1}
 
 
 @pytest.mark.parametrize(("count", "reads"), [(1, 1), (129, 1), (TWO_READS, 2), (TWO_READS + 1, 2)])

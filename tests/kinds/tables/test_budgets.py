@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,6 @@ from warpdata.repository.manifest import iter_shards
 
 ROWS = 4_000
 GROUP_ROWS = 50
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    yield
-    REQUEST_LIMIT.fix(None)
-    READ_MEMORY.resize(None)
-    set_threads(None)
 
 
 @pytest.fixture

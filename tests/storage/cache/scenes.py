@@ -56,6 +56,7 @@ class GatedStore(FaultyStore):
         super().__init__(LocalStore(root))
         self.open = threading.Event()
         self.open.set()
+        self.counting = threading.Lock()
         self.bytes_out = 0
         self.spans: list[ByteRange] = []
         self.distort: Callable[[ByteRange, memoryview], memoryview] = lambda span, data: data
@@ -77,8 +78,9 @@ class GatedStore(FaultyStore):
             self.before(span)
         assert self.open.wait(30), "a test did not open the store"
         found = super().read_ranges(key, spans, gap_bytes=gap_bytes)
-        self.bytes_out += sum(map(len, found))
-        self.spans += spans
+        with self.counting:
+            self.bytes_out += sum(map(len, found))
+            self.spans += spans
         return [self.distort(span, data) for span, data in zip(spans, found, strict=True)]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from warpdata.cli.context import CliContext
+from warpdata.cli.engine_options import engine_options, take_engine
 from warpdata.cli.format import bytes_text, count_text, escape
 from warpdata.cli.label_report import LABEL_FORMAT_NAMES, show_report
 from warpdata.cli.options import address_argument, columns_option, command, filter_option, table_option
@@ -58,6 +60,7 @@ _KEYS = {
 @click.option(
     "--shard-size", "shard_bytes", type=SizeType(), metavar="SIZE", help="Approximate size of a tar or Parquet file."
 )
+@partial(engine_options, has_job=False)
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and what would be lost.")
 @click.pass_obj
 def export(cli: CliContext, /, address: str, directory: str, last: str | None, **given: Any) -> None:
@@ -71,7 +74,8 @@ def export(cli: CliContext, /, address: str, directory: str, last: str | None, *
     huggingface writes Parquet files that datasets.load_dataset reads, with features.
 
     The directory must be absent or empty. It appears when the export is complete. The output lists every
-    column that has another form in the target, or that the target lacks.
+    column that has another form in the target, or that the target lacks. With --engine, workers write the files of
+    parquet, imagefolder, audiofolder and labels into a directory that all of them share.
 
     \b
       warp export yolo acme/pets@v3 out/ --task segment
@@ -83,6 +87,7 @@ def export(cli: CliContext, /, address: str, directory: str, last: str | None, *
             raise click.UsageError("the format was given twice")
         given["format_"], address, directory = address, directory, last
     name = given.pop("format_") or "parquet"
+    given["engine"] = take_engine(given)["engine"]
     if not _export_labels(cli, name, address, directory, given):
         _export_table(cli, name, address, directory, given)
 
@@ -108,6 +113,7 @@ def _export_labels(cli: CliContext, name: str, address: str, directory: str, giv
             task=task,
             filter=given["expression"],
             images=not no_images,
+            engine=given["engine"],
             progress=progress,
         )
     if cli.as_json:
@@ -131,7 +137,7 @@ def _export_table(cli: CliContext, format_: str, address: str, directory: str, g
         table=given["table"],
         columns=given["columns"] or None,
         filter=given["expression"],
-        **{name: given[name] for name in ("label", "split", "media", "shard_bytes", "dry_run")},
+        **{name: given[name] for name in ("label", "split", "media", "shard_bytes", "dry_run", "engine")},
     )
     with cli.progress(f"Opening {address}") as progress:
         report = export_dataset(cli.open(address), directory, format_, options, progress)

@@ -14,6 +14,7 @@ from warpdata.formats.labels.annotations import (
     geometry_columns,
 )
 from warpdata.formats.labels.coco import coco_document
+from warpdata.formats.labels.columns import LabelBlock, LabelBlocks, blocks_of, geometry_schema
 from warpdata.formats.labels.conservation import Conservation, ConservationItem, ConservationReport
 from warpdata.formats.labels.cvat_manifest import cvat_manifest
 from warpdata.formats.labels.cvat_reader import cvat_images
@@ -36,6 +37,7 @@ from warpdata.formats.labels.label_studio import (
     label_studio_task,
     parse_task,
 )
+from warpdata.formats.labels.label_studio_results import has_region
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet, measure
 from warpdata.formats.labels.options import LabelOptions
 from warpdata.formats.labels.platform import PLATFORM_VERSIONS, annotation_members
@@ -55,6 +57,8 @@ __all__ = [
     "ImagePlace",
     "Keypoints",
     "Label",
+    "LabelBlock",
+    "LabelBlocks",
     "LabelClass",
     "LabelFile",
     "LabelFiles",
@@ -72,6 +76,7 @@ __all__ = [
     "annotation_members",
     "annotation_of",
     "area_of",
+    "blocks_of",
     "bounds_of",
     "box_iou",
     "box_of",
@@ -81,6 +86,8 @@ __all__ = [
     "cvat_manifest",
     "decode_decimals",
     "geometry_columns",
+    "geometry_schema",
+    "has_region",
     "image_names",
     "is_same_drawing",
     "label_config",

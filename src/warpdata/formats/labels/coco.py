@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Mask, Polygon
+from warpdata.formats.labels.coco_rows import CocoRows, RowIds
+from warpdata.formats.labels.columns import LabelBlock, LabelBlocks
 from warpdata.formats.labels.conservation import Conservation
 from warpdata.formats.labels.files import ImagePlace, LabelFile, OutputFile
 from warpdata.formats.labels.geometry import area_of, bounds_of, has_hole
@@ -32,21 +34,14 @@ def write_coco(labels: LabelSet, account: Conservation) -> Iterator[OutputFile]:
     for split in labels.splits:
         name = safe_name(split) if split else "default"
         writer = _Writer(labels, account, first_id)
-        images: list[str] = []
-        yield LabelFile(f"annotations/instances_{name}.json", writer.pieces(_noted(labels.of_split(split), images)))
-        yield from (ImagePlace(f"images/{path}", path) for path in images)
+        yield LabelFile(f"annotations/instances_{name}.json", writer.pieces(labels.of_split(split)))
+        yield from (ImagePlace(f"images/{path}", path) for path in writer.paths)
         first_id = writer.next_id
 
 
 def coco_document(labels: LabelSet, account: Conservation | None = None) -> Iterator[bytes]:
     """Yield one document with all images, in pieces. Image and annotation ids begin at 1."""
     return _Writer(labels, account or Conservation("coco", "export"), 1).pieces(labels.images)
-
-
-def _noted(images: Iterable[LabeledImage], paths: list[str]) -> Iterator[LabeledImage]:
-    for image in images:
-        paths.append(image.path)
-        yield image
 
 
 class _Writer:
@@ -56,31 +51,61 @@ class _Writer:
         self._labels = labels
         self._account = account
         self._numbers = {name: number for number, name in enumerate(labels.class_names, 1)}
+        self._records: list[bytes] = []
+        self._next_object = 1
         self.next_id = first_id
+        self.paths: list[str] = []
 
     def pieces(self, images: Iterable[LabeledImage]) -> Iterator[bytes]:
-        records: list[bytes] = []
         yield b'{"info":' + _encode({"description": self._labels.name, "version": "1.0"}) + b',"annotations":['
-        block: list[bytes] = []
+        written = self._blocks(images.blocks()) if isinstance(images, LabelBlocks) else self._objects(images)
         comma = b""
-        next_object = 1
+        for piece in written:
+            yield comma + piece
+            comma = b","
+        yield b'],"images":[' + b",".join(self._records) + b'],"licenses":[],"categories":'
+        yield _encode([_category(one, self._numbers[one.name]) for one in self._labels.classes]) + b"}"
+
+    def _blocks(self, blocks: Iterable[LabelBlock]) -> Iterator[bytes]:
+        """Yield annotations of blocks, those of unusual images one at a time."""
+        for whole in blocks:
+            rows = CocoRows(whole)
+            for first, end, is_odd in rows.runs():
+                block = whole.slice(first, end)
+                if is_odd:
+                    yield from self._objects(block)
+                    continue
+                self._account.take_block(block)
+                self._account.give_block(block)
+                ids = RowIds(self._next_object, self.next_id, self._numbers)
+                for image in block.images:
+                    self._add_image(image)
+                if block.rows.num_rows:
+                    yield rows.encode(first, end, ids)
+                self._next_object += block.rows.num_rows
+
+    def _objects(self, images: Iterable[LabeledImage]) -> Iterator[bytes]:
+        block: list[bytes] = []
         for image in images:
             held = self._held(image)
             self._account.take_image(image)
             self._account.give_image(held)
-            records.append(_encode(_image_member(held, self.next_id)))
             for one in held.annotations:
-                ids = {"id": next_object, "image_id": self.next_id, "category_id": self._numbers[one.class_name]}
+                number = self._numbers[one.class_name]
+                ids = {"id": self._next_object, "image_id": self.next_id, "category_id": number}
                 block.append(_encode(ids | object_members(one)))
-                next_object += 1
-            self.next_id += 1
+                self._next_object += 1
+            self._add_image(held)
             if len(block) >= _BLOCK:
-                yield comma + b",".join(block)
-                block, comma = [], b","
+                yield b",".join(block)
+                block = []
         if block:
-            yield comma + b",".join(block)
-        yield b'],"images":[' + b",".join(records) + b'],"licenses":[],"categories":'
-        yield _encode([_category(one, self._numbers[one.name]) for one in self._labels.classes]) + b"}"
+            yield b",".join(block)
+
+    def _add_image(self, image: LabeledImage) -> None:
+        self._records.append(_encode(_image_member(image, self.next_id)))
+        self.paths.append(image.path)
+        self.next_id += 1
 
     def _held(self, image: LabeledImage) -> LabeledImage:
         """Return what the document can hold of an image, and list the rest."""

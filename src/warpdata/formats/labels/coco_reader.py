@@ -10,14 +10,20 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from warpdata.errors import BadInputError, CorruptError
 from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Mask, Polygon, box_of
 from warpdata.formats.labels.coco import is_numbers
+from warpdata.formats.labels.coco_columns import CocoColumns
+from warpdata.formats.labels.columns import LabelBlock
 from warpdata.formats.labels.conservation import Conservation
 from warpdata.formats.labels.files import LabelFiles, foreign_path
 from warpdata.formats.labels.geometry import area_of, bounds_of
-from warpdata.formats.labels.json_input import decode_foreign, list_of, object_of, pairs, triples
+from warpdata.formats.labels.json_input import decode_foreign, decode_members, list_of, object_of, pairs, triples
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet
+from warpdata.limits import MAX_CLASS_NAME_LENGTH
+from warpdata.primitives.gc_pause import gc_paused
 
 __all__ = ["CocoDocument", "coco_annotation", "find_documents", "read_coco", "read_document"]
 
@@ -33,20 +39,33 @@ _ROOT = frozenset({"images", "annotations", "categories"})
 
 def read_coco(files: LabelFiles, account: Conservation) -> LabelSet:
     """Return the images of all documents of a directory, or of one file."""
-    documents = [read_document(files, name, account) for name in find_documents(files)]
+    with gc_paused():
+        documents = [read_document(files, name, account) for name in find_documents(files)]
     if not documents:
         raise BadInputError(
             f"{files.name} has no COCO document", hint="Name a JSON file, or a directory that has one or several."
         )
     classes = {one.name: one for document in documents for one in document.classes.values()}
     splits = {document.split for document in documents}
-    return LabelSet(tuple(classes.values()), _images(documents, account), tuple(splits), files.name)
+    return LabelSet(tuple(classes.values()), _Images(documents, account), tuple(splits), files.name)
 
 
-def _images(documents: list[CocoDocument], account: Conservation) -> Iterator[LabeledImage]:
-    while documents:
-        document = documents.pop(0)  # its memory goes before the next one
-        yield from document.labeled_images(account)
+class _Images:
+    """The images of documents, which are parsed and released in turn."""
+
+    def __init__(self, documents: list[CocoDocument], account: Conservation) -> None:
+        self._documents = documents
+        self._account = account
+
+    def blocks(self, image_count: int = 1000) -> Iterator[LabelBlock]:
+        while self._documents:
+            with gc_paused():
+                block = self._documents.pop(0).labeled_images(self._account)
+            yield from block.split(image_count)
+
+    def __iter__(self) -> Iterator[LabeledImage]:
+        for block in self.blocks():
+            yield from block
 
 
 def find_documents(files: LabelFiles) -> list[str]:
@@ -57,38 +76,40 @@ def find_documents(files: LabelFiles) -> list[str]:
 
 
 class CocoDocument:
-    """One parsed document: classes by id, and images and annotations as they are in it."""
+    """One document: its classes by id, its images, and annotations that are not parsed yet."""
 
-    def __init__(self, where: str, body: Mapping[str, Any], split: str | None) -> None:
+    def __init__(self, where: str, body: Mapping[str, msgspec.Raw], split: str | None) -> None:
         self.where = where
         self.split = split
-        self.images = list_of(body, "images", where)
-        self.annotations = list_of(body, "annotations", where)
-        self.classes: dict[Any, LabelClass] = dict(_classes(list_of(body, "categories", where), where))
+        self.images = _member(body, "images", where)
+        self.annotations = _raw_members(body, "annotations", where)
+        self.classes: dict[Any, LabelClass] = dict(_classes(_member(body, "categories", where), where))
 
-    def labeled_images(self, account: Conservation) -> Iterator[LabeledImage]:
-        """Yield images in order, each with its annotations."""
-        by_image: dict[Any, list[Annotation]] = {}
+    def labeled_images(self, account: Conservation) -> LabelBlock:
+        """Return the images in order, each with its annotations. The document has none afterwards."""
         images = list(self._parsed_images(account))
-        for image_id, _ in images:
-            by_image[image_id] = []
+        numbers = {image_id: number for number, (image_id, _) in enumerate(images)}
         account.take("objects", len(self.annotations))
         account.drop("ids of objects", "objects get ids of their own", self.where, len(self.annotations))
-        for number, raw in enumerate(self.annotations):
-            place = f"{self.where}: annotations[{number}]"
-            one = object_of(raw, place)
-            if one.get("category_id") is None and ("caption" in one or "segments_info" in one):
-                account.lose("objects", "captions and panoptic segments are not objects", place)
-                continue
-            target = by_image.get(_hashable(one.get("image_id")))
-            if target is None:
-                raise CorruptError(f"{place} names the image {one.get('image_id')!r}, which is not listed")
-            target.append(coco_annotation(one, self._class_of(one, place), place))
+        names = {key: one.name for key, one in self.classes.items() if len(one.name) <= MAX_CLASS_NAME_LENGTH}
+        columns = CocoColumns(numbers, names, lambda number: self._parsed(number, numbers, account))
+        rows, starts = columns.read(self.annotations)
         self.annotations = []
-        for image_id, image in images:
-            image.annotations = by_image[image_id]
-            account.take_details(image)
-            yield image
+        block = LabelBlock([image for _, image in images], rows, starts)
+        account.take_details_of(block)
+        return block
+
+    def _parsed(self, number: int, images: Mapping[Any, int], account: Conservation) -> tuple[int, Annotation] | None:
+        """Return the number of the image and the annotation of one object; None if it is listed as lost."""
+        place = f"{self.where}: annotations[{number}]"
+        one = object_of(decode_foreign(self.annotations[number], place), place)
+        if one.get("category_id") is None and ("caption" in one or "segments_info" in one):
+            account.lose("objects", "captions and panoptic segments are not objects", place)
+            return None
+        image = images.get(_hashable(one.get("image_id")))
+        if image is None:
+            raise CorruptError(f"{place} names the image {one.get('image_id')!r}, which is not listed")
+        return image, coco_annotation(one, self._class_of(one, place), place)
 
     def _class_of(self, one: Mapping[str, Any], place: str) -> str:
         found = self.classes.get(_hashable(one.get("category_id")))
@@ -100,6 +121,7 @@ class CocoDocument:
         account.take("images", len(self.images))
         account.drop("ids of images", "images are named by their paths", self.where, len(self.images))
         seen: set[Any] = set()
+        dropped: dict[str, list[Any]] = {}
         for number, raw in enumerate(self.images):
             place = f"{self.where}: images[{number}]"
             one = object_of(raw, place)
@@ -109,8 +131,10 @@ class CocoDocument:
             seen.add(image_id)
             image = image_of(one, place, self.split)
             for name in one.keys() - _IMAGE_MEMBERS:
-                account.drop(f"image {name[:64]}", "images have no members beside size, split and tags", place)
+                dropped.setdefault(name, [0, place])[0] += 1
             yield image_id, image
+        for name, (count, place) in dropped.items():
+            account.drop(f"image {name[:64]}", "images have no members beside size, split and tags", place, count)
 
 
 def image_of(one: Mapping[str, Any], place: str, split: str | None) -> LabeledImage:
@@ -121,22 +145,22 @@ def image_of(one: Mapping[str, Any], place: str, split: str | None) -> LabeledIm
     own_split = one.get("split", split)
     if own_split is not None and not isinstance(own_split, str):
         raise CorruptError(f"{place}: a split is text, not {own_split!r}")
-    sides = [one.get("width"), one.get("height")]
-    for side in sides:
+    width, height = one.get("width"), one.get("height")
+    for side in (width, height):
         if side is not None and (type(side) is not int or side < 0):
             raise CorruptError(f"{place}: width and height are numbers of pixels, not {side!r}")
-    width, height = (side or None for side in sides)
-    return LabeledImage(foreign_path(one.get("file_name"), place), [], width, height, own_split, tuple(tags))
+    path = foreign_path(one.get("file_name"), place)
+    return LabeledImage(path, [], width or None, height or None, own_split, tuple(tags))
 
 
 def read_document(files: LabelFiles, name: str, account: Conservation) -> CocoDocument:
-    """Parse one file. `CorruptError` if it is not a COCO document."""
+    """Parse one file, except its annotations. `CorruptError` if it is not a COCO document."""
     where = f"{files.name}/{name}" if name not in files.name else files.name
-    body = decode_foreign(files.read(name), where)
-    if not isinstance(body, dict) or "images" not in body:
+    body = decode_members(files.read(name), where)
+    if body is None or "images" not in body:
         raise CorruptError(f"{where} is not a COCO document: it has no list of images")
     for member in body.keys() - _ROOT:
-        if body[member]:
+        if decode_foreign(body[member], where):
             account.drop(f"document {member[:64]}", "collections keep images, classes and annotations", where)
     found = _SPLIT.search(name.removesuffix(".json").lower())
     return CocoDocument(where, body, found[1] if found else None)
@@ -156,7 +180,9 @@ def coco_annotation(one: Mapping[str, Any], class_name: str, place: str) -> Anno
         rotation = rotation if type(rotation) in (int, float) else None
         attributes |= {name: one[name] for name in one.keys() - _MEMBERS} | _underived(one, made)
         return _geometry(one, class_name, rotation, attributes) if attributes or rotation is not None else made
-    except (BadInputError, TypeError) as error:
+    except CorruptError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
         raise CorruptError(f"{place}: {getattr(error, 'message', error)}") from error
 
 
@@ -197,6 +223,18 @@ def _underived(one: Mapping[str, Any], made: Annotation) -> dict[str, Any]:
         if one.get("segmentation"):
             found["segmentation"] = one["segmentation"]
     return found
+
+
+def _member(body: Mapping[str, msgspec.Raw], name: str, where: str) -> list[Any]:
+    return list_of({name: decode_foreign(body[name], where)} if name in body else {}, name, where)
+
+
+def _raw_members(body: Mapping[str, msgspec.Raw], name: str, where: str) -> list[msgspec.Raw]:
+    """Return a member that is a list, whose items are not decoded."""
+    try:
+        return msgspec.json.decode(body.get(name, b"[]"), type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        return _member(body, name, where)  # null, or an error
 
 
 def _classes(categories: list[Any], where: str) -> Iterator[tuple[Any, LabelClass]]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpdata.errors import CorruptError, ErrorKind
 from warpdata.formats.labels.annotations import Annotation, geometry_columns
 from warpdata.formats.labels.model import FACTS, LabeledImage, measure
 from warpdata.primitives.reprs import short_repr
+
+if TYPE_CHECKING:
+    from warpdata.formats.labels.columns import LabelBlock
 
 __all__ = ["Conservation", "ConservationItem", "ConservationReport"]
 
@@ -103,12 +106,19 @@ class Conservation:
     def take_image(self, image: LabeledImage) -> None:
         self._taken.update(measure(image))
 
+    def take_block(self, block: LabelBlock) -> None:
+        self._taken.update(block.facts)
+
     def take_details(self, image: LabeledImage) -> None:
         """Count what an image has, except images and objects, which a reader counts before it parses them."""
         found = measure(image)
         del found["images"]
         found.pop("objects", None)
         self._taken.update(found)
+
+    def take_details_of(self, block: LabelBlock) -> None:
+        """Count what the images of a block have, except images and objects."""
+        self._taken.update({fact: count for fact, count in block.facts.items() if fact not in ("images", "objects")})
 
     def drop(self, fact: str, why: str, where: str, count: int = 1) -> None:
         """Count facts of the source that the model has no place for, and list them as lost."""
@@ -141,6 +151,9 @@ class Conservation:
 
     def give_image(self, image: LabeledImage) -> None:
         self._given.update(measure(image))
+
+    def give_block(self, block: LabelBlock) -> None:
+        self._given.update(block.facts)
 
     def lose(self, fact: str, why: str, where: str, count: int = 1) -> None:
         """List facts that the target does not have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from warpdata.errors import BadInputError, ErrorKind
@@ -9,10 +10,14 @@ from warpdata.errors import BadInputError, ErrorKind
 __all__ = ["check_image_path"]
 
 MAX_PATH_BYTES, MAX_SEGMENT_BYTES = 1024, 255
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+"""Letters, digits and single dots within the last part."""
 
 
 def check_image_path(path: str) -> str:
     """Return the path of a file in a collection. `BadInputError` for one that some system could not store."""
+    if len(path) <= MAX_SEGMENT_BYTES and _PLAIN.fullmatch(path):
+        return path  # as almost always
     problem = None
     segments = path.split("/")
     if unicodedata.normalize("NFC", path) != path:

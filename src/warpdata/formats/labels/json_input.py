@@ -9,10 +9,23 @@ import msgspec
 
 from warpdata.errors import BadInputError, CorruptError
 
-__all__ = ["decode_foreign", "list_of", "object_of", "pairs", "triples"]
+__all__ = ["decode_foreign", "decode_members", "list_of", "object_of", "pairs", "triples"]
 
 
-def decode_foreign(data: bytes, where: str) -> Any:
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def decode_members(data: bytes, where: str) -> dict[str, msgspec.Raw] | None:
+    """Return the members of a JSON object, which are not decoded; None for another value. `CorruptError` if damaged."""
+    try:
+        return _members.decode(data)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptError(f"{where} is not valid JSON: {error}") from error
+
+
+def decode_foreign(data: bytes | msgspec.Raw, where: str) -> Any:
     """Return the value of a JSON text. `CorruptError` if it is damaged or nested too deep."""
     try:
         return msgspec.json.decode(data)

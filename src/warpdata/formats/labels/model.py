@@ -6,7 +6,7 @@ A `LabelSet` may be larger than memory: its images are produced while they are r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from warpdata.formats.labels.annotations import Annotation, Box
@@ -69,8 +69,8 @@ class LabelSet:
     def class_names(self) -> tuple[str, ...]:
         return tuple(one.name for one in self.classes)
 
-    def of_split(self, split: str | None) -> Iterator[LabeledImage]:
-        """Yield the images of one split."""
+    def of_split(self, split: str | None) -> Iterable[LabeledImage]:
+        """Return the images of one split."""
         return (image for image in self.images if image.split == split)
 
     @classmethod

@@ -5,7 +5,7 @@ docs/specs/artifacts.md is the normative text.
 
 from warpdata.kinds.artifacts.artifact import Artifact, ArtifactBackend, Extract, Reopen
 from warpdata.kinds.artifacts.entry import ArtifactEntry
-from warpdata.kinds.artifacts.index import MemberIndex
+from warpdata.kinds.artifacts.index import INDEX_WHOLE_BYTES, MemberIndex
 from warpdata.kinds.artifacts.index_pages import PackedMember, WrittenIndex, write_index
 from warpdata.kinds.artifacts.kind import ARTIFACTS, ArtifactAddress, ArtifactInfo
 from warpdata.kinds.artifacts.member import ByteLocation, Chunk, Locator, Member, check_member_path, locator_of
@@ -34,6 +34,7 @@ from warpdata.kinds.artifacts.tar_scan import TarEntry, list_tar, scan_tar
 
 __all__ = [
     "ARTIFACTS",
+    "INDEX_WHOLE_BYTES",
     "REF_CLASSES",
     "Artifact",
     "ArtifactAddress",

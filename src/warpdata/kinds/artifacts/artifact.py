@@ -7,7 +7,7 @@ docs/specs/artifacts.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import islice
@@ -109,6 +109,10 @@ class Artifact:
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str) and self._index.find(path) is not None
+
+    def missing(self, paths: Iterable[str]) -> set[str]:
+        """Return the paths that no member has. Cheaper than one look-up for each of many."""
+        return self._index.missing(paths)
 
     def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
         """Yield members in order of their paths, from `start` on. Reads the index a page at a time."""

@@ -8,7 +8,7 @@ docs/specs/artifacts.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from warpdata.errors import BadInputError, CorruptError
@@ -27,14 +27,14 @@ from warpdata.primitives.hashing import Blob, blob_key
 from warpdata.repository.manifest import Footer
 from warpdata.storage import REPAIR_HINT, ByteRange, Reader, ReaderWrapper, retry_corrupt
 
-__all__ = ["MemberIndex"]
+__all__ = ["INDEX_WHOLE_BYTES", "MemberIndex"]
 
 _CHUNK_ENTRY_BYTES = 16
 _CACHED_LEAVES = 1024
 _CACHED_INNERS = 64
 _TAIL_BYTES = 64 * KIB
 """Read when the index is opened: the footer, and often all pages of a small index."""
-_WHOLE_BYTES = 4 * MIB
+INDEX_WHOLE_BYTES = 4 * MIB
 """Indexes up to this size are read at once for a batch of look-ups."""
 _BATCH_PATHS = 8
 """Fewer look-ups than this are not worth a larger read."""
@@ -66,8 +66,9 @@ class MemberIndex:
         size = self._footer.byte_size
         if size > MAX_INDEX_PAGE_BYTES + TRAILER.size:
             raise self._corrupt(f"its footer has {size} bytes")
-        begin = max(0, self._blob.byte_size - max(size, _TAIL_BYTES))
-        self._tail = (begin, self._read(ByteRange(begin, self._blob.byte_size)))
+        begin, (first, tail) = max(0, self._blob.byte_size - max(size, _TAIL_BYTES)), self._tail
+        if not tail or begin < first:  # else `prepare` was first, and has read more
+            self._tail = (begin, self._read(ByteRange(begin, self._blob.byte_size)))
         data = self._verified(self._blob.byte_size - size, size, int(self._footer.xxh3, 16))
         trailer = self._parsed(Trailer.parse, data[-TRAILER.size :])
         if trailer.root_bytes != len(data) - TRAILER.size or trailer.levels > INDEX_MAX_LEVELS:
@@ -86,11 +87,28 @@ class MemberIndex:
         leaf = self._leaf_of(path)
         return None if leaf is None else self._leaf(leaf).find(path)
 
+    def missing(self, paths: Iterable[str]) -> set[str]:
+        """Return the paths that no member has. Looks up many in order, so that neighbours share their leaf."""
+        absent: set[str] = set()
+        leaf: Leaf | None = None
+        end: bytes | None = b""
+        for path in sorted(set(paths)):
+            name = _encoded(path)
+            if name is None:
+                absent.add(path)
+                continue
+            if end is not None and name >= end:
+                ref, end = self._leaf_before(name)
+                leaf = None if ref is None else self._leaf(ref)
+            if leaf is None or leaf.position_of(name) is None:
+                absent.add(path)
+        return absent
+
     def prepare(self, paths: Sequence[str]) -> None:
         """Fetch the pages for these look-ups together, instead of one at a time."""
         if len(paths) < _BATCH_PATHS or self._reader.is_local(blob_key(self._blob.hash)):
             return
-        if self._blob.byte_size <= _WHOLE_BYTES:
+        if self._blob.byte_size <= INDEX_WHOLE_BYTES:
             if len(self._tail[1]) < self._blob.byte_size:
                 self._tail = (0, bytes(self._reader.read_range(blob_key(self._blob.hash), self._whole)))
             return
@@ -112,17 +130,21 @@ class MemberIndex:
 
     def _leaf_of(self, path: str) -> PageRef | None:
         """Return the leaf that may contain a member."""
-        trailer, page = self._opened
         name = _encoded(path)
-        if name is None:
-            return None
+        return None if name is None else self._leaf_before(name)[0]
+
+    def _leaf_before(self, name: bytes) -> tuple[PageRef | None, bytes | None]:
+        """Return the leaf that may contain a name, and the first name of the leaf after it."""
+        trailer, page = self._opened
+        end: bytes | None = None
         for _ in range(trailer.levels):
             position = page.position_of(name)
+            end = page.first_name(position + 1) or end
             if position < 0:
-                return None
+                return None, end
             page = self._inner(page.child(position))
         position = page.position_of(name)
-        return page.child(position) if position >= 0 else None
+        return (page.child(position) if position >= 0 else None), page.first_name(position + 1) or end
 
     def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
         """Yield members whose paths begin with `prefix`, in order of their UTF-8 bytes. Reads a page at a time.

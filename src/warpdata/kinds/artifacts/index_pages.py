@@ -136,12 +136,16 @@ class Leaf:
         return self._count
 
     def find(self, path: str) -> Member | None:
-        name = path.encode()
+        position = self.position_of(path.encode())
+        return None if position is None else self._member(position, path)
+
+    def position_of(self, name: bytes) -> int | None:
+        """Return the position of the member that has this name."""
         wanted, start = name_key(name), _HEAD.size
         while (found := self._data.find(wanted, start, self._records)) >= 0:
             position, misfit = divmod(found - _HEAD.size, _KEY.size)
             if not misfit and self.name(position) == name:
-                return self._member(position, path)
+                return position
             start = found + 1
         return None
 
@@ -198,6 +202,10 @@ class Inner:
     def position_of(self, name: bytes) -> int:
         """Return the position of the child that may contain `name`; -1 if `name` sorts before all of them."""
         return bisect_right(self._names, name) - 1
+
+    def first_name(self, position: int) -> bytes | None:
+        """Return the first name below a child; None beyond the last child."""
+        return self._names[position] if position < len(self._names) else None
 
 
 def _checked_count(data: bytes, width: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from warpdata.errors import InvalidSourceError
-from warpdata.jobs import Job, Plan, Task, TaskContext, TaskResult, stored_copy, task_key
+from warpdata.jobs import Job, Plan, Task, TaskContext, TaskResult, group_by_bytes, stored_copy, task_key
 from warpdata.kinds import StagedBlob
 from warpdata.kinds.artifacts.index_pages import PackedMember
 from warpdata.kinds.artifacts.member import Chunk, Member
@@ -62,7 +62,8 @@ def pack_by_job(
     shards: Sequence[ShardSpec], job: Job, counter: ProgressCounter, label: Callable[[ShardSpec], Path]
 ) -> list[tuple[StagedBlob, tuple[PackedMember, ...]]]:
     """Return each shard as a stored blob, with its members. `label` names a shard in messages."""
-    tasks = [_task(group) for group in _groups(shards)]
+    groups = group_by_bytes(shards, lambda shard: shard.size_bytes, max_bytes=_TASK_BYTES, max_items=_TASK_SHARDS)
+    tasks = [_task(group) for group in groups]
     results = job.run(Plan(_PackWork(), tasks), counter)
     out = []
     for task, result in zip(tasks, results, strict=True):
@@ -70,19 +71,6 @@ def pack_by_job(
             content = stored_copy(job.session, made.hash, made.byte_size, made.generation)
             out.append((StagedBlob(label(shard), Fingerprint(made.blob, ""), content), members))
     return out
-
-
-def _groups(shards: Sequence[ShardSpec]) -> Iterator[tuple[ShardSpec, ...]]:
-    group: list[ShardSpec] = []
-    size_bytes = 0
-    for shard in shards:
-        if group and (size_bytes + shard.size_bytes > _TASK_BYTES or len(group) == _TASK_SHARDS):
-            yield tuple(group)
-            group, size_bytes = [], 0
-        group.append(shard)
-        size_bytes += shard.size_bytes
-    if group:
-        yield tuple(group)
 
 
 def _task(group: tuple[ShardSpec, ...]) -> Task[tuple[ShardSpec, ...]]:

@@ -44,6 +44,7 @@ from warpdata.server.access.s3_keys import (
     create_s3_key,
     list_s3_keys,
     revoke_s3_key,
+    secret_of_s3_key,
 )
 from warpdata.server.access.signed_urls import FileGrant, recall_file, sign_file, verify_file
 
@@ -88,6 +89,7 @@ __all__ = [
     "redeem_sign_in_code",
     "revoke_s3_key",
     "revoke_token",
+    "secret_of_s3_key",
     "set_role",
     "sign_file",
     "verify_file",

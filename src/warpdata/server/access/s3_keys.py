@@ -24,7 +24,7 @@ from warpdata.server.database import S3KeyRow, UserRow
 from warpdata.server.s3 import KeyRight, KnownKey, S3Grant, derive_secret, is_access_key, new_access_key
 from warpdata.server.service import Service
 
-__all__ = ["IssuedS3Key", "NewS3Key", "S3KeyRing", "create_s3_key", "list_s3_keys", "revoke_s3_key"]
+__all__ = ["IssuedS3Key", "NewS3Key", "S3KeyRing", "create_s3_key", "list_s3_keys", "revoke_s3_key", "secret_of_s3_key"]
 
 _FRESH_S = 1.0
 _KEYS = 10_000
@@ -87,6 +87,11 @@ def revoke_s3_key(service: Service, user_id: str, access_key: str) -> None:
         if row is None or row.user_id != user_id:
             raise NotFoundError(f"there is no S3 key {access_key[:40]!r}")
         row.revoked = row.revoked or service.now()
+
+
+def secret_of_s3_key(service: Service, access_key: str) -> str:
+    """Return the secret of a key that the service itself hands to a tool."""
+    return derive_secret(_master_key(service), access_key)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,20 @@ from warpdata.server.uploads.partial_files import (
     find_partial,
     remove_partial,
 )
-from warpdata.server.uploads.received import ReceivedFile, begin_upload, find_upload, list_files, receive_file
+from warpdata.server.uploads.received import (
+    NewUpload,
+    ReceivedFile,
+    begin_upload,
+    find_upload,
+    list_files,
+    receive_file,
+)
 
 __all__ = [
     "CHECKSUM_ALGORITHMS",
     "ImageOptions",
     "NewPartial",
+    "NewUpload",
     "ReceivedFile",
     "UploadPlan",
     "append_part",
