@@ -152,7 +152,7 @@ PROMISES = (
     ),
     Promise("service-start", "service.requests", "The service starts.", Target("<", 10, "s", is_absolute=True)),
     Promise("service-memory", "service.requests", "The service rests.", Target("<", 300, "MB", is_absolute=True)),
-    Promise("service-small", "service.requests", "Images through the service.", Target("≥", 0.6), "the library"),
+    Promise("service-small", "service.requests", "Images through the service.", Target("≥", 0.6), "SeaweedFS"),
     Promise("service-large", "service.requests", "Large files through the service.", Target("≥", 0.6), "the library"),
     Promise("service-upload", "service.requests", "Small files sent to the service.", Target("≥", 0.5), "the library"),
     Promise("service-samples", "service.requests", "A page of samples.", Target("<", 300, "ms", is_absolute=True)),

@@ -2,27 +2,29 @@
 
 Each append is a commit of its own in a local store. Files count that a reader of the newest version opens. LanceDB
 syncs nothing, so a power cut may lose what it has acknowledged. In a third arm, each file that it has written is synced
-with its directory before the next append, as a durable commit needs it.
+with its directory before the next append, as a durable commit needs it. In a fourth, warpdata syncs nothing either.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from benchmarks.harness.data import scratch
 from benchmarks.harness.machine import is_installed, skip_lines
 from benchmarks.harness.timing import RunOptions, ScenarioUnavailableError, interleave
-from benchmarks.living.dataset import DATASET, open_dataset, settings_of
+from benchmarks.living.dataset import DATASET, open_dataset, settings_beside, settings_of
 from benchmarks.results import Measurement, Outcome
-from warpdata import DatasetBuilder
+from warpdata import DatasetBuilder, dataset
 
 __all__ = ["run"]
 
 _number = count()
 _DURABLE = "LanceDB, synced"
+_UNSYNCED = "ours, unsynced"
 
 
 def run(options: RunOptions) -> Outcome:
@@ -31,7 +33,8 @@ def run(options: RunOptions) -> Outcome:
     appends = 10 if options.is_smoke else 100
     files: dict[str, int] = {}
     arms = {
-        "ours": lambda: _ours(appends, files),
+        "ours": lambda: _ours(appends, files, sync_writes=True),
+        _UNSYNCED: lambda: _ours(appends, files, sync_writes=False),
         "LanceDB": lambda: _lancedb(appends, files, is_durable=False),
         _DURABLE: lambda: _lancedb(appends, files, is_durable=True),
     }
@@ -39,10 +42,12 @@ def run(options: RunOptions) -> Outcome:
     return Outcome(
         title=f"{appends} appends of one row",
         method="Local stores; one commit for each row; peers with their defaults. LanceDB does not sync its files to "
-        f"the disk; in the arm `{_DURABLE}` the benchmark syncs each new file and its directory after each append.",
+        f"the disk; in the arm `{_DURABLE}` the benchmark syncs each new file and its directory after each append. "
+        "Without syncs, warpdata runs with `WARP_SYNC_WRITES=false`.",
         measurements=[
             timings.compare("time of all appends", "ours", "LanceDB", promise="append-time"),
             timings.compare("time of all appends, on the disk", "ours", _DURABLE),
+            timings.compare("time of all appends, without syncs", _UNSYNCED, "LanceDB"),
             Measurement(
                 case="data files of the newest version",
                 unit="files",
@@ -61,13 +66,14 @@ def _row(number: int) -> dict[str, list[object]]:
     return {"id": [number], "x": [number / 3], "label": [f"row {number}"]}
 
 
-def _ours(appends: int, files: dict[str, int]) -> Callable[[], int]:
-    store = scratch(f"appends-{next(_number) % 2}")
+def _ours(appends: int, files: dict[str, int], *, sync_writes: bool) -> Callable[[], int]:
+    store = scratch(f"appends-{next(_number) % 3}")
     DatasetBuilder(DATASET, settings=settings_of(store)).add_table("main", _row(0)).publish()
+    settings = replace(settings_beside(store), sync_writes=sync_writes)
 
     def append_all() -> int:
         for number in range(1, appends + 1):
-            with open_dataset(store).edit() as edit:
+            with dataset(DATASET, settings=settings).edit() as edit:
                 edit.append("main", _row(number))
         table = open_dataset(store).table()
         files["ours"] = table.entry.shards.shard_count

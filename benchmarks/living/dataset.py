@@ -13,7 +13,16 @@ import warpdata as wd
 from benchmarks.harness.data import make_once, scratch
 from warpdata import Settings
 
-__all__ = ["DATASET", "copy_of", "directory_bytes", "make_rows", "open_dataset", "publish_rows", "settings_of"]
+__all__ = [
+    "DATASET",
+    "copy_of",
+    "directory_bytes",
+    "make_rows",
+    "open_dataset",
+    "publish_rows",
+    "settings_beside",
+    "settings_of",
+]
 
 DATASET = "bench/living"
 _LABELS = np.array(["bike", "bus", "car", "cat", "dog", "truck", "walker", "van"])
@@ -36,6 +45,11 @@ def settings_of(store: Path) -> Settings:
     return Settings(store_url=store.as_uri(), cache_dir=scratch("living-cache"))
 
 
+def settings_beside(store: Path) -> Settings:
+    """Return the settings of `settings_of`, without a new cache."""
+    return Settings(store_url=store.as_uri(), cache_dir=store.parent / "scratch-living-cache")
+
+
 def publish_rows(name: str, rows: Path) -> Path:
     """Publish the rows into a new local store, and return its directory."""
     store = scratch(name)
@@ -44,8 +58,7 @@ def publish_rows(name: str, rows: Path) -> Path:
 
 
 def open_dataset(store: Path, ref: str = "main") -> wd.Dataset:
-    settings = Settings(store_url=store.as_uri(), cache_dir=store.parent / "scratch-living-cache")
-    return wd.dataset(f"{DATASET}@{ref}", settings=settings)
+    return wd.dataset(f"{DATASET}@{ref}", settings=settings_beside(store))
 
 
 def copy_of(directory: Path, name: str) -> Path:

@@ -1,7 +1,9 @@
-"""The service beside the library on the same local store: start, bytes of files, uploads, samples, many readers.
+"""The service beside a store's own server and beside the library: start, bytes of files, uploads, samples, readers.
 
-The service is a process of its own, with SQLite, on a loopback port. The library reads the store in this process, so
-the difference is that of HTTP, roles and a second process.
+The service is a process of its own, with SQLite, on a loopback port. Small images are compared with SeaweedFS over
+HTTP, because a user of a service has a network in between; its server returns stored bytes, and the service compares
+them with the checksums of the version. The library reads the store in this process, so the difference to it is that of
+HTTP, roles and a second process.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -27,11 +30,16 @@ import warpdata as wd
 from benchmarks.harness.data import scratch
 from benchmarks.harness.timing import RunOptions, interleave_all
 from benchmarks.results import Measurement, Outcome
+from benchmarks.service.gateway import fill, rounds
+from benchmarks.service.load import run_load
 from warpdata import Settings
+from warpdata.server.s3 import presign
+from warpdata.testing import S3Server
 
 __all__ = ["run"]
 
 _IMAGE_BYTES, _LARGE_BYTES = 300_000, 64 * 1024 * 1024
+_CONNECTIONS = 16
 _ROUTE = "/api/v1/datasets/bench/images"
 _NUMBERS = count()
 
@@ -75,13 +83,14 @@ def run(options: RunOptions) -> Outcome:
                 quantity="memory",
                 promise="service-memory",
             ),
+            _images(server, store, images, options),
             *_transfers(server, store, images, files, options.rounds),
             *_samples(server, options),
             _readers(server, images, readers),
         ]
     return Outcome(
         title="Requests to the service",
-        method="One process with SQLite on a loopback port, beside the library in this process on the same store.",
+        method="One process with SQLite on loopback, beside SeaweedFS over HTTP, and the library in this process.",
         measurements=measurements,
     )
 
@@ -112,6 +121,27 @@ def _publish(store: Path, images: int, rows: int) -> None:
     table = pa.table({"id": np.arange(rows), "score": rng.random(rows), "label": labels})
     builder = wd.DatasetBuilder("bench/images", str(store)).add_artifact("images", files, kind="files")
     builder.add_table("main", table).publish(replace=True)
+
+
+def _images(server: _Server, store: Path, images: int, options: RunOptions) -> Measurement:
+    """Measure images of 300 kB over many connections, beside those of a store's own server."""
+    dataset = wd.dataset("bench/images", store=str(store))
+    artifact, seconds = dataset.artifact("images"), 1 if options.is_smoke else 3
+    with S3Server(("bench",)) as s3:
+        key, now = (s3.access_key_id, s3.secret_access_key), datetime.now(UTC)
+        fill(s3, {f"{at}.jpg": artifact.read(f"{at}.jpg") for at in range(images)})
+        urls = {
+            "service": [f"{server.url}{_ROUTE}/images/{at}.jpg?ref={dataset.version}" for at in range(images)],
+            "SeaweedFS": [presign(f"{s3.endpoint_url}/bench/{at}.jpg", key, now, 86_400) for at in range(images)],
+        }
+        loads = {name: lambda urls=urls: _load(urls, seconds) for name, urls in urls.items()}
+        measured = rounds(options, loads)
+    case = f"images of 300 kB, {_CONNECTIONS} connections"
+    return measured.compare(case, "service", "SeaweedFS", unit="requests/s", promise="service-small")
+
+
+def _load(urls: list[str], seconds: float) -> float:
+    return run_load(urls, connections=_CONNECTIONS, seconds=seconds).seconds_per_request
 
 
 def _transfers(server: _Server, store: Path, images: int, files: int, rounds: int) -> list[Measurement]:
@@ -147,7 +177,7 @@ def _transfers(server: _Server, store: Path, images: int, files: int, rounds: in
         rounds,
     )
     cases = {
-        "small": (f"{images} images of 300 kB, one after another", "service-small"),
+        "small": (f"{images} images of 300 kB, one after another", ""),
         "large": ("one file of 64 MiB", "service-large"),
         "upload": (f"upload of {files:,} files of 4 kB to a collection", "service-upload"),
     }

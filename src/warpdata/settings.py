@@ -31,6 +31,7 @@ __all__ = [
     "database_url",
     "detect_rank",
     "gateway_key",
+    "has_trace_collector",
     "label_studio_key",
     "load_settings",
     "local_world_size",
@@ -102,6 +103,8 @@ class Settings:
     """URLs below which files outside of the store may be read, where a version names them."""
     search_memory_bytes: int = 1_000_000_000
     """Memory for the lists of indexes of vectors that a dataset object keeps for later searches."""
+    sync_writes: bool = True
+    """Force writes of local stores to the disk before they are acknowledged."""
     token: str | None = field(default=None, repr=False)
     """The token for a service, sent to the address of the store and nowhere else."""
     tokens_file: Path | None = None
@@ -152,6 +155,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         read_memory_bytes=_read_memory(env),
         external_prefixes=tuple((env.get("WARP_EXTERNAL_PREFIXES") or "").split()),
         search_memory_bytes=int(_number(env, "WARP_SEARCH_MEMORY_GB", 1.0) * 1e9),
+        sync_writes=_flag(env, "WARP_SYNC_WRITES", default=True),
         token=env.get("WARP_TOKEN") or None,
         tokens_file=Path(env.get("WARP_TOKENS_FILE") or Path(platformdirs.user_config_dir("warpdata"), "tokens.json")),
         s3_master_key=env.get("WARP_S3_MASTER_KEY") or None,
@@ -197,6 +201,13 @@ def oidc_secret(environ: Mapping[str, str] | None = None) -> str | None:
     """Return WARP_OIDC_SECRET, the secret of a service at its sign-in provider; None if it is not set."""
     env = os.environ if environ is None else environ
     return env.get("WARP_OIDC_SECRET") or None
+
+
+def has_trace_collector(environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces, and OTEL_SDK_DISABLED is not set."""
+    env = os.environ if environ is None else environ
+    named = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return bool(named) and env.get("OTEL_SDK_DISABLED", "").lower() != "true"
 
 
 def child_environment(added: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:

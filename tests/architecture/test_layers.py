@@ -120,7 +120,8 @@ ALLOWED: dict[str, set[str]] = {
     "server": FOUNDATION
     | {"session", "storage", "repository.manifest", "repository.rows", "repository.catalog", "repository.gc", "query"}
     | {"formats.media", "formats.labels", "kinds", "kinds.tables", "kinds.artifacts"}
-    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters"},
+    | {"formats.tensors", "kinds.episodes", "kinds.tensors"}
+    | {"publish", "edit", "datasets", "maintenance", "collections", "ingest", "exporters", "search"},
     "testing": FOUNDATION | {"storage"},
     "wshard": {"formats.wshard"},
     "tensors": {"formats.tensors"},

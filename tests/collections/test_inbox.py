@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.faults.scenes import link, memory
-from warpdata.collections import Collection, InboxFiles, InboxSource, merge_objects
+from warpdata.collections import Collection, InboxChoice, InboxFiles, InboxSource, merge_objects
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ObjectNotFoundError
 from warpdata.formats.labels import Annotation, Box, Label, LabeledImage, annotation_members, label_studio_task
 from warpdata.repository.catalog import parse_address
@@ -230,3 +230,38 @@ def test_a_merge_keeps_what_no_side_removed(base: list[Box], head: list[Box], ba
     assert all(one in head or one in back for one in merged)
     if not merge.conflicts:
         assert all(one in merged for one in back if one not in base)
+
+
+def test_what_label_studio_cannot_show_is_not_taken_as_removed() -> None:
+    collection = pets()
+    pose = wd.Keypoints("cat", [(1, 2, 2), (5, 6, 2)])
+    collection.annotate("cats/1.png", [CAT, pose], replace=True)
+    bird = wd.Box("bird", 60, 5, 8, 8)
+    [item] = collection.inbox.receive(returned(collection, [CAT, bird]))
+    merge = collection.inbox.review(item).merge
+    assert merge is not None
+    assert (merge.removed, merge.added) == ((), (bird,))
+
+
+def test_a_label_that_arrives_in_several_ways_is_one_item() -> None:
+    collection = pets()
+    sent = json.loads(returned(collection, [CAT]))
+    [item] = collection.inbox.receive(json.dumps(sent).encode())
+    assert collection.inbox.receive(json.dumps({**sent, "completed_by": 3}).encode()) == [item]
+    assert collection.inbox.receive(json.dumps({**sent, "updated_at": "2026-02-01"}).encode()) != [item]
+
+
+def test_several_items_are_one_commit_as_they_were_seen() -> None:
+    collection = pets()
+    collection.add("cats/2.png", png(2, *SIZE))
+    bird = wd.Box("bird", 60, 5, 8, 8)
+    [first] = collection.inbox.receive(returned(collection, [CAT, DOG, bird]))
+    [second] = collection.inbox.receive(returned(collection, [CAT, DOG], at="2"))
+    seen = {one.item.inbox_id: one.token for one in collection.inbox.reviews()}
+    before = len(collection.head.history())
+    outcomes = collection.inbox.accept_seen([InboxChoice(one, seen[one]) for one in (first, second)])
+    assert outcomes[0].reason is None
+    assert "is merged first" in (outcomes[1].reason or "")
+    assert len(collection.head.history()) == before + 1
+    [left] = collection.inbox.accept_seen([InboxChoice(second, seen[second])])
+    assert "changed after it was shown" in (left.reason or "")

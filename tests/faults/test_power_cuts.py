@@ -157,3 +157,41 @@ def test_the_model_sees_a_missing_sync(tmp_path: Path, monkeypatch: pytest.Monke
     store.create("a/synced", b"x")
     (disk.root / "a" / "other").write_bytes(b"y")
     assert disk.lost() == ["a/other"]
+
+
+def test_the_head_waits_for_the_disk_only_for_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are synced with the other objects. A wait of its own would be a quarter of a small commit."""
+    disk = Disk(tmp_path / "store", monkeypatch)
+    session = link(LocalStore(disk.root))
+    wd.DatasetBuilder("a/b", session).add_table("main", {"n": [1], "label": ["a"]}).publish()
+    events: list[str] = []
+    sync, name = os.fsync, os.link
+
+    def fsync(descriptor: int) -> None:
+        events.append("names" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "bytes")
+        sync(descriptor)
+
+    def link_to(source: Path, target: Path) -> None:
+        events.append(f"link {Path(target).relative_to(disk.root).parts[0]}")
+        name(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", link_to)
+    _append(session)
+    assert events.count("bytes") == 4, "a blob, a manifest, a commit and a head"
+    assert events[-2:] == ["link datasets", "names"]
+    assert "bytes" not in events[-3:]
+
+
+@pytest.mark.parametrize("sync_writes", [True, False])
+def test_writes_are_synced_unless_the_settings_say_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_writes: bool
+) -> None:
+    store = (tmp_path / "store").as_uri()
+    settings = wd.Settings(store_url=store, cache_dir=tmp_path / "cache", sync_writes=sync_writes)
+    wd.DatasetBuilder("a/b", settings=settings).add_table("main", {"n": [1], "label": ["a"]}).publish()
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    _append(wd.connect(store, settings=settings))
+    assert bool(synced) == sync_writes
+    assert wd.dataset("a/b", settings=settings).table().count() == 2

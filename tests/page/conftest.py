@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,10 @@ import pyarrow as pa
 import pytest
 
 import warpdata as wd
+from tests.kinds.artifacts.media import Scene
+from tests.kinds.episodes.filmed import H264, Filmed, jpegs
 from tests.page.street import draw_scene, draw_tile
+from tests.server.robots import publish_robots
 from warpdata.server import (
     NewToken,
     Place,
@@ -37,6 +40,7 @@ from warpdata.server import (
     set_role,
     synchronize,
 )
+from warpdata.wshard import Channel, ChunkPlace, Episode, Timebase, save_wshard
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "src" / "warpdata" / "server" / "page" / "index.html"
@@ -48,6 +52,7 @@ ARGUMENTS = [
     "--enable-precise-memory-info",
 ]
 SCENES = 60
+DRIVES = 120
 MILLION = 1_000_000
 TILES = 500
 SCREEN = {"width": 1280, "height": 800}
@@ -82,24 +87,63 @@ class Site:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A service over `acme/street`, `acme/trips` and `rival/secret`, whose owner is `rita`."""
+    """A service over `acme/street`, `acme/drives`, `acme/trips` and `rival/secret`, whose owner is `rita`."""
     root = tmp_path_factory.mktemp("site")
     store = str(root / "store")
     publish_street(store, "acme/street", SCENES)
     publish_street(store, "rival/secret", 4)
     publish_trips(store)
+    publish_drives(store, DRIVES)
+    publish_robots(store, length=120)
     with serving(root, store) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A service over a table of a million rows, which refer to five hundred images."""
+    """A service over a table of a million rows, which refer to five hundred images, and one of a million vectors."""
     root = tmp_path_factory.mktemp("million")
     store = str(root / "store")
     files = {f"tiles/{at:04}.png": draw_tile(at) for at in range(TILES)}
     builder = wd.DatasetBuilder("acme/million", store).add_table("main", million_rows())
     builder.add_artifact("images", files, kind="files").bind("main", "path", "images", "image").publish("a million")
+    wd.DatasetBuilder("acme/cloud", store).add_table("main", cloud_rows()).publish("a cloud")
+    with serving(root, store) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def long_episode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service over an episode of two million steps."""
+    root = tmp_path_factory.mktemp("long")
+    store = str(root / "store")
+    length = 2_000_000
+    joint = np.arange(length * 10, dtype=np.float32).reshape(length, 10)
+    episode = Episode("drive", length, "Drive-v1", Timebase("ticks", 100.0), {"joint": Channel("joint", joint)})
+    wd.DatasetBuilder("acme/long", store).add_episodes("drives", [episode]).publish("a long drive")
+    with serving(root, store) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service over episodes in other forms: videos, compressed blocks, files that follow each other, own rates."""
+    root = tmp_path_factory.mktemp("forms")
+    store, files = str(root / "store"), root / "files"
+    files.mkdir()
+    for name, scene in (("h264", H264), ("av1", Scene("libsvtav1", "mp4", {"g": "5"}))):
+        Filmed(name, 40, files).add_video("cam", scene).save()
+    for at, first in enumerate((0, 15)):
+        place = ChunkPlace(at, 2, first)
+        Filmed("chunked", (15, 25)[at], files, chunk=place).add_images("cam", jpegs((15, 25)[at], at)).save()
+    times = np.cumsum(np.arange(30, dtype=np.int64) * 10_000_000)
+    fast = Channel("fast", np.arange(900, dtype=np.float32), attributes={"sampling_rate_hz": 200})
+    joint = Channel("joint", np.arange(90, dtype=np.float64).reshape(30, 3))
+    made = Episode("timed", 30, "", Timebase("timestamps_ns"), {"joint": joint, "fast": fast}, timestamps_ns=times)
+    save_wshard(made, files / "timed.wshard", compression="zstd", time_chunk_steps=16)
+    save_wshard(replace(made, id="packed"), files / "packed.wshard", compression="lz4")
+    builder = wd.DatasetBuilder("acme/forms", store).add_episodes("demos", str(files))
+    builder.add_tensors("weights", {"big": np.arange(20_000_000, dtype=np.float32)}).publish("forms")
     with serving(root, store) as found:
         yield found
 
@@ -118,6 +162,39 @@ def million_rows() -> pa.Table:
             "number": rng.integers(0, 10_000, MILLION),
         }
     )
+
+
+def cloud_rows() -> pa.Table:
+    """A million vectors in five clusters."""
+    rng = np.random.default_rng(11)
+    cluster = rng.integers(0, 5, MILLION)
+    vectors = rng.normal(size=(MILLION, 8)).astype(np.float32) + 6 * rng.normal(size=(5, 8)).astype(np.float32)[cluster]
+    names = np.array(["alder", "birch", "cedar", "elm", "fir"])[cluster]
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 8)
+    return pa.table({"tree": names, "height": vectors[:, 0], "emb": column})
+
+
+def publish_drives(store: str, scenes: int) -> None:
+    """Publish drawn streets as a table with captions and vectors of what is in them. Every tenth is a copy."""
+    rng = np.random.default_rng(4)
+    files, captions, lights, cars = {}, [], [], []
+    vectors: list[np.ndarray] = []
+    for at in range(scenes):
+        scene = draw_scene(at - 1 if at % 10 == 9 else at)
+        files[f"drive/{at:04}.jpg"] = scene.data
+        names = [one.class_name for one in scene.annotations]
+        counts = [names.count(name) for name in ("car", "bus", "person", "building")]
+        places = [[scene.light == name] for name in ("day", "dusk", "night")]
+        captions.append(f"{scene.light} street with {counts[0]} cars, {counts[1]} buses and {counts[2]} people")
+        lights.append(scene.light)
+        cars.append(counts[0])
+        drawn = np.concatenate([np.array(counts) * [0.9, 1.2, 0.5, 0.2], np.ravel(places) * 3, np.zeros(5)])
+        drawn += rng.normal(size=12) * 0.6
+        vectors.append(vectors[-1] + 0.01 if at % 10 == 9 else drawn)
+    column = pa.array([one.tolist() for one in vectors], pa.list_(pa.float32(), 12))
+    rows = {"image": list(files), "caption": captions, "light": lights, "cars": cars, "emb": column}
+    builder = wd.DatasetBuilder("acme/drives", store).add_table("main", pa.table(rows))
+    builder.add_artifact("images", files, kind="files").bind("main", "image", "images", "image").publish("drives")
 
 
 def publish_street(store: str, dataset_id: str, scenes: int) -> None:
@@ -167,12 +244,12 @@ def publish_trips(store: str) -> None:
 
 
 @contextmanager
-def serving(root: Path, store: str) -> Iterator[Site]:
+def serving(root: Path, store: str, *options: str) -> Iterator[Site]:
     """Run `warp serve` over a store, with the users of the tests."""
     environment = {**os.environ, "WARP_DATABASE": f"sqlite:///{root}/service.db", "WARP_STORE": store}
 
     tokens = make_users(store, environment["WARP_DATABASE"])
-    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json", *options]
     log = root / "serve.log"
     with (
         log.open("wb") as errors,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpdata.primitives.arrow_buffers import as_bools, as_numpy, scalar_of
+from warpdata.primitives.arrow_buffers import as_bools, as_numpy, filter_rows, scalar_of
 
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
 days = st.dates(date(1, 1, 1), date(9999, 12, 31))
@@ -79,3 +79,26 @@ def test_numbers_are_the_same_in_numpy(name: str, values: list[int], skip: int, 
     found = as_numpy(array)
     assert found.tolist() == array.to_pylist()
     assert found.dtype == array.to_numpy(zero_copy_only=False).dtype
+
+
+@given(st.lists(st.tuples(st.booleans(), st.one_of(st.none(), st.integers(0, 99)))), st.integers(0, 3))
+def test_rows_are_filtered_as_arrow_does(rows: list[tuple[bool, int | None]], cut: int) -> None:
+    numbers = [value for _, value in rows]
+    columns = {
+        "nulls": pa.array(numbers, pa.int32()),
+        "floats": pa.array([value or 0 for value in numbers], pa.float64()),
+        "flags": pa.array([bool(value) for value in numbers], pa.bool_()),
+        "texts": pa.array([None if value is None else str(value) for value in numbers], pa.string()),
+        "codes": pa.array([str(value) for value in numbers], pa.string()).dictionary_encode(),
+    }
+    whole = pa.table(columns).slice(cut)
+    table = pa.concat_tables([whole.slice(0, 2), whole.slice(2)])
+    kept = pa.array([keeps for keeps, _ in rows[cut:]], pa.bool_())
+    assert filter_rows(table, kept).equals(table.filter(kept))
+
+
+def test_numbers_with_validity_bits_that_say_nothing_are_filtered() -> None:
+    validity, data = pa.array([True] * 16).buffers()[1], pa.array(range(16), pa.int64()).buffers()[1]
+    numbers = pa.Array.from_buffers(pa.int64(), 12, [validity, data], 0, 3)
+    kept = pa.array([n % 3 == 0 for n in range(12)])
+    assert filter_rows(pa.table({"n": numbers}), kept)["n"].to_pylist() == [3, 6, 9, 12]

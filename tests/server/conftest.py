@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 import warpdata as wd
+from tests.server.robots import publish_robots
 from warpdata.server import (
     NewToken,
     Place,
@@ -111,8 +114,12 @@ class Scene:
 
     def client(self, secret: str | None) -> TestClient:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        app = create_app(self.service)
-        return TestClient(app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+        return TestClient(self.app, base_url="http://127.0.0.1", headers=headers, follow_redirects=False)
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """The application. Making it costs more than most tests, so all clients share it."""
+        return create_app(self.service)
 
     def __getitem__(self, user: str) -> TestClient:
         if user not in self.clients:
@@ -169,6 +176,22 @@ def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
 def scene(make_scene: Callable[..., Scene], database_url: str) -> Scene:
     """The service with each kind of database. `ana` owns acme, `vera` reads it, `rita` owns rival, `root` all."""
     return make_scene(database_url)
+
+
+@pytest.fixture(scope="session")
+def robot_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with `acme/robots`, published once."""
+    store = tmp_path_factory.mktemp("robots") / "store"
+    publish_robots(str(store))
+    return store
+
+
+@pytest.fixture
+def robots(local: Scene, robot_store: Path) -> Scene:
+    """The service over a copy of the store with `acme/robots` too."""
+    shutil.copytree(robot_store, local.store, dirs_exist_ok=True)
+    synchronize(local.service)
+    return local
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from warpdata.server import (
     issue_sign_in_code,
     set_role,
 )
-from warpdata.server.database import AuditRow
+from warpdata.server.database import AuditRow, LabelConnectionRow
 from warpdata.server.jobs import JobWorker
 
 API = "/api/v1"
@@ -35,7 +35,9 @@ PUBLIC = {"/healthz", "/readyz", "/api/v1/files/{signed}/{filename}"}
 OWN = {"/api/v1/session", "/api/v1/tokens", "/api/v1/datasets", "/api/v1/workspaces", "/api/v1/jobs", "/api/v1/sql"}
 OWN |= {"/api/v1/objects", "/api/v1/schedules", "/api/v1/s3-keys"}
 """Routes without the id of a thing: they answer with what belongs to the caller."""
-IDS = ("upload_id", "partial_id", "webhook_id", "delivery_id", "schedule_id", "job_id")
+TOOLS = "/api/v1/labelling/"
+"""Routes that ask for the secret of a connection, and answer 401 without one, also to its owner."""
+IDS = ("connection_id", "upload_id", "partial_id", "webhook_id", "delivery_id", "schedule_id", "job_id")
 
 
 def operations(client: TestClient) -> list[tuple[str, str]]:
@@ -44,12 +46,18 @@ def operations(client: TestClient) -> list[tuple[str, str]]:
 
 
 BODIES: tuple[tuple[tuple[str, ...], dict[str, object]], ...] = (
+    (("/sql/versions",), {"query": 'SELECT label FROM "acme/pets"', "workspace": "acme", "dataset": "pets"}),
     (("/labels", "/branches", "/versions"), {"name": "x"}),
     (("/training-jobs",), {"task_type": "detection", "model_name": "yolo"}),
     (("/annotations/{path}",), {"annotations": []}),
     (("/annotations",), {"images": [{"path": "cats/1.png", "annotations": []}]}),
     (("/purges",), {"path": "cats/1.png", "action": "mark_broken", "token": "0" * 64}),
     (("/search",), {"text": "cat", "column": "label"}),
+    (("/connections",), {"name": "mine", "url": "https://192.0.2.1", "token": "x"}),
+    (("/batches",), {"title": "x"}),
+    (("/inbox/accept",), {"items": [{"inbox_id": "0" * 32, "token": "0" * 64}]}),
+    (("/inbox/reject",), {"items": ["0" * 32]}),
+    (("/image-changes",), {"paths": ["cats/1.png"], "split": "val"}),
     (("/webhooks",), {"url": "https://8.8.8.8/hook", "events": ["job.done"]}),
     (("/schedules",), {"kind": "scrub"}),
     (("/quota",), {"max_bytes": None, "max_files": None}),
@@ -85,6 +93,8 @@ def ask(client: TestClient, method: str, path: str, ids: dict[str, str]) -> int:
         "document": "meta.json",
         "snapshot_id": "v1",
         "key": "datasets/acme/pets/latest.json",
+        "inbox_id": "0" * 32,
+        "ref": "HEAD",
     }
     url = re.sub(r"\{(\w+)(:path)?\}", lambda found: values[found[1]], path)
     query = {"from": "main", "to": "main"} if path.endswith(("/diff", "/compare", "/object-diff")) else {}
@@ -110,6 +120,7 @@ def things(scene: Scene) -> dict[str, str]:
     export = ana.post(f"{PETS}/exports", json={"format": "files"}).json()["id"]
     assert JobWorker(scene.service).run_next()
     return {
+        "connection_id": connect_tool(scene),
         "upload_id": upload,
         "partial_id": partial.rpartition("/")[2],
         "webhook_id": hook,
@@ -119,6 +130,16 @@ def things(scene: Scene) -> dict[str, str]:
     }
 
 
+def connect_tool(scene: Scene) -> str:
+    """Connect a tool without a key, which PostgreSQL has no master key for here, and return the id."""
+    about = {"workspace": "acme", "dataset": "pets", "tool": "cvat", "name": "cvat", "url": "https://192.0.2.1"}
+    with scene.service.database.write() as db:
+        row = LabelConnectionRow(id="c" * 32, **about, token="x", access_key="A" * 20, secret="s" * 40)
+        row.owner_id, row.created = scene.users["ana"], scene.service.now()
+        db.add(row)
+    return row.id
+
+
 def compare_owners(scene: Scene, method: str, path: str, ids: dict[str, str]) -> bool:
     """Check that a route is there for its owner alone."""
     status = ask(scene["rita"], method, path, ids)
@@ -126,8 +147,9 @@ def compare_owners(scene: Scene, method: str, path: str, ids: dict[str, str]) ->
     if path.endswith("/quota") and method == "put":
         return True  # for administrators
     own = ask(scene["ana"], method, path, ids)
-    ends = ("/refs/{ref_name}", "/commit", "/{purge_id}", "/snapshots/{snapshot_id}.json")
-    is_made_up = path.endswith(ends) or "/members/" in path  # tokens give no roles
+    ends = ("/refs/{ref_name}", "/commit", "/{purge_id}", "/snapshots/{snapshot_id}.json", "/{inbox_id}")
+    is_credential = "/members/" in path or (method == "post" and path.endswith("/connections"))  # no token makes one
+    is_made_up = path.endswith(ends) or is_credential
     assert own < 400 or is_made_up or own in (409, 415, 422), f"{method} {path} answers its owner {own}"
     return True
 
@@ -137,14 +159,18 @@ def test_every_route_answers_404_to_the_owner_of_another_workspace(scene: Scene)
     ids = things(scene)
     visited = 0
     for method, path in operations(scene["rita"]):
+        if path.startswith(TOOLS):
+            assert ask(scene["rita"], method, path, ids) == 401, (method, path)
+            continue
         if path in PUBLIC or path in OWN or path.endswith(("/audit", "/events", "/tokens/{token_id}", "/{access_key}")):
             continue
-        if method == "delete" and path.endswith(("{schedule_id}", "{webhook_id}", "{partial_id}")):
+        if method == "delete" and path.endswith(("{schedule_id}", "{webhook_id}", "{partial_id}", "{connection_id}")):
             continue  # asked last, because they take things away
         visited += compare_owners(scene, method, path, ids)
     for path in (
         f"{API}/datasets/{{workspace}}/{{name}}/uploads/{{upload_id}}/partial/{{partial_id}}",
         f"{API}/schedules/{{schedule_id}}",
+        f"{API}/datasets/{{workspace}}/{{name}}/connections/{{connection_id}}",
         f"{API}/workspaces/{{workspace}}/webhooks/{{webhook_id}}",
     ):
         visited += compare_owners(scene, "delete", path, ids)

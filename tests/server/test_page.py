@@ -217,7 +217,10 @@ def test_scripts_are_compressed_and_kept_for_ever(built: TestClient) -> None:
         assert gzip.decompress(b"".join(answer.iter_raw())) == b"console.log('page')"
         assert "immutable" in answer.headers["cache-control"]
         assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
-    assert built.get("/assets/a.js", headers={"Accept-Encoding": "identity"}).content == b"console.log('page')"
+    plain = built.get("/assets/a.js", headers={"Accept-Encoding": "identity"})
+    assert plain.content == b"console.log('page')"
+    assert "'unsafe-eval'" not in plain.headers["content-security-policy"], "a worker may run WebAssembly, no text"
+    assert "script-src 'self' 'wasm-unsafe-eval'" in plain.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("name", ["a.map", "..%2Fsecret.js", "%2e%2e/secret.js", "b.js"])

@@ -108,7 +108,9 @@ def test_every_method_answers_as_over_a_store(local: Scene, settings: Settings, 
             each["job"] = (*each["job"][:2], each["job"][2].replace("near", "zoos"))
         assert one == two
         assert {entry.author for entry in collection.head.history()} == {"ana"}
-        assert collection.job("41").environment["WARP_STORE"] == session.reader.url
+        block, address = collection.job("41").environment, session.reader.url
+        assert (block["WARP_STORE"], block["BUCKET_NAME"]) == (address, "acme")
+        assert block["S3_ENDPOINT"] == f"{address.removeprefix('warp+')}/s3"
 
 
 def test_errors_are_those_of_a_store(local: Scene, settings: Settings, tmp_path: Path) -> None:

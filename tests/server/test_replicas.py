@@ -23,7 +23,8 @@ from starlette.testclient import TestClient
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.server.conftest import Scene
-from warpdata.server import Scope, create_app, find_tampering, open_service
+from warpdata.server import Scope, create_app, find_tampering, first_user, open_service, serving
+from warpdata.server.access import create_user
 from warpdata.server.database import AuditRow, JobRow
 from warpdata.server.jobs import JobWorker
 
@@ -162,3 +163,18 @@ def _write_under_kills(parent: int, address: str, token: str) -> tuple[set[str],
                 else:
                     made.add(name)
     return made, lost
+
+
+def test_processes_that_start_a_new_service_agree_on_its_first_user(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look before either has created the user."""
+    with open_service(wd.connect(str(tmp_path / "store")), database_url) as service:
+        made: list[Any] = []
+
+        def late(*given: Any, **named: Any) -> Any:
+            made.append(create_user(*given, **named))
+            return create_user(*given, **named)
+
+        monkeypatch.setattr(serving, "create_user", late)
+        assert first_user(service).id == made[0].id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 from hashlib import sha1, sha256
@@ -20,9 +21,11 @@ from tusclient.client import TusClient
 import warpdata as wd
 from tests.server.conftest import Scene
 from tests.server.running import running
+from tests.server.test_care import at
 from warpdata.errors import BadInputError
 from warpdata.server.quotas import set_quota
-from warpdata.server.uploads import archives
+from warpdata.server.uploads import archives, remove_expired_uploads
+from warpdata.server.uploads.commit import EXPIRES_S
 
 API = "/api/v1"
 PETS = f"{API}/datasets/acme/pets"
@@ -59,6 +62,24 @@ def test_an_archive_becomes_files(scene: Scene) -> None:
     scene["ana"].post(f"{base}/commit", json={}).raise_for_status()
     artifact = wd.dataset("acme/pets", store=scene.store).artifact("images")
     assert {path: artifact.read(path) for path in files} == {**files, **replaced}
+
+
+def test_an_upload_without_a_commit_is_removed_after_a_silent_week(local: Scene) -> None:
+    silent, kept, done = begin(local), begin(local), begin(local)
+    for base in (silent, kept, done):
+        local["ana"].post(f"{base}/archive", content=archive({f"{base[-8:]}.bin": b"12"})).raise_for_status()
+    local["ana"].post(f"{done}/commit", json={}).raise_for_status()
+    assert remove_expired_uploads(at(local, EXPIRES_S - 60)) == 0
+    later = at(local, EXPIRES_S + 60)
+    folder = Path(local.store, "service", "uploads", kept[-32:])
+    new = later.session.clock().timestamp() - 120
+    for path in folder.iterdir():
+        os.utime(path, (new, new))  # bytes have come since
+    assert remove_expired_uploads(later) == 1
+    assert local["ana"].get(silent).status_code == 404
+    assert not list(Path(local.store, "service", "uploads", silent[-32:]).iterdir())
+    assert len(local["ana"].get(kept).json()["files"]) == 1
+    assert local["ana"].get(done).json()["version"] is not None
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,18 @@ def test_writes_leave_nothing_behind_in_the_staging_folder(tmp_path: Path) -> No
     assert list((tmp_path / ".tmp").iterdir()) == []
 
 
+def test_a_staged_object_gets_its_key_once(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    first, second, left = store.stage("a/k", b"x"), store.stage("a/k", b"y"), store.stage("a/k", b"z")
+    assert list(store.list_objects("")) == []
+    assert first.create()
+    assert not second.create()
+    for staged in (first, second, left):
+        staged.close()
+    assert store.read("a/k").data == b"x"
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
 def test_what_is_being_staged_is_not_listed(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.create("a/k", b"x")

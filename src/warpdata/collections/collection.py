@@ -12,6 +12,7 @@ from typing import Any
 
 from warpdata.collections.changes import Changes, Content, StoredFile
 from warpdata.collections.creation import ensure_collection
+from warpdata.collections.distributions import LabelDistributions, describe_labels, place_objects
 from warpdata.collections.impact import Impact, assess_impact, check_action
 from warpdata.collections.inbox import LabelInbox
 from warpdata.collections.integrity import IntegrityReport, check_versions
@@ -254,6 +255,11 @@ class Collection:
     def statistics(self, ref: str = HEAD) -> CollectionStatistics:
         """Count images, annotations, classes and splits."""
         return describe_version(self.dataset(ref))
+
+    def distributions(self, ref: str = HEAD) -> LabelDistributions:
+        """Count objects and images by class, split, size and place, and classes that occur together."""
+        dataset = self.dataset(ref)
+        return describe_labels(place_objects(dataset), dataset.version)
 
     def start_training(
         self, task_type: str, model_name: str, *, job_id: str | None = None, author: str | None = None

@@ -7,25 +7,37 @@ docs/specs/label-inbox.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from warpdata.collections.agreement import AnnotatedImage, agreement_table
-from warpdata.collections.inbox_files import InboxFiles
+from warpdata.collections.inbox_files import InboxFile, InboxFiles
+from warpdata.collections.inbox_items import (
+    INBOX_STATES,
+    InboxChoice,
+    InboxDecision,
+    InboxItem,
+    InboxOutcome,
+    InboxRead,
+    InboxRecord,
+    InboxReview,
+    InboxSync,
+)
 from warpdata.collections.object_merge import ObjectMerge, merge_objects
 from warpdata.collections.records import RecordStore
 from warpdata.collections.returned_labels import ReturnedLabel, parse_returned
+from warpdata.collections.stored_labels import annotations_of
 from warpdata.collections.tables import ANNOTATIONS, IMAGES, annotation_schema, quoted_lists, read_columns
 from warpdata.datasets import Dataset
 from warpdata.errors import BadInputError, ConflictError, CorruptError, ErrorKind, NotFoundError, ObjectNotFoundError
 from warpdata.formats.labels import (
     Annotation,
     annotation_members,
-    annotation_of,
     check_image_path,
+    has_region,
     parse_annotation,
 )
 from warpdata.primitives.arguments import check_arguments
@@ -39,84 +51,11 @@ if TYPE_CHECKING:
 
     from warpdata.collections.collection import Collection
 
-__all__ = ["INBOX_STATES", "InboxItem", "InboxRecord", "InboxReview", "InboxSync", "LabelInbox"]
+__all__ = ["LabelInbox"]
 
-INBOX_STATES = ("clean", "conflict", "stale", "unchanged", "accepted", "rejected")
 _ID_LENGTH = 32
-
-
-@dataclass(frozen=True, slots=True)
-class InboxRecord:
-    """A label as it came back. `objects` have the members of the Platform Format."""
-
-    source: str
-    annotator: str
-    path: str
-    hash: str
-    base: str
-    objects: str
-    """JSON, because records have no fractions."""
-    key: str
-    lost: tuple[str, ...]
-    time: str
-
-
-@dataclass(frozen=True, slots=True)
-class InboxDecision:
-    """The end of an item. `status` is "accepted" or "rejected", and `version` that of HEAD afterwards."""
-
-    status: str
-    version: str
-    author: str
-    note: str
-    time: str
-
-
-@dataclass(frozen=True, slots=True)
-class InboxItem:
-    """A label in the inbox, and its state against the present HEAD."""
-
-    inbox_id: str
-    state: str
-    path: str
-    source: str
-    annotator: str
-    time: str
-    objects: int
-    hash: str
-    base: str
-
-
-@dataclass(frozen=True, slots=True)
-class InboxReview:
-    """An item with the merge that an acceptance would commit. `merge` is None for an item that is stale or decided."""
-
-    item: InboxItem
-    returned: tuple[Annotation, ...]
-    head: tuple[Annotation, ...]
-    merge: ObjectMerge | None
-    lost: tuple[str, ...]
-
-    def document(self) -> dict[str, Any]:
-        """Return the review as plain values for JSON."""
-        merge = self.merge
-        names = InboxItem.__dataclass_fields__
-        return {
-            **{name: getattr(self.item, name) for name in names if name != "objects"},
-            "objects": [annotation_members(one) for one in self.returned],
-            "removed": [] if merge is None else [annotation_members(self.head[at]) for at in merge.removed],
-            "added": [] if merge is None else [annotation_members(one) for one in merge.added],
-            "conflicts": [] if merge is None else [one.document() for one in merge.conflicts],
-            "lost": list(self.lost),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class InboxSync:
-    """The items of the files that tools have sent. `unread` has the name of each other file, and why it has none."""
-
-    items: tuple[str, ...]
-    unread: tuple[tuple[str, str], ...]
+_READ = "inbox-read"
+_KEYS = "inbox-keys"
 
 
 @check_arguments
@@ -145,17 +84,34 @@ class LabelInbox:
     def sync(self, source: str = "label-studio") -> InboxSync:
         """Make items of the files that a tool has sent to the S3 gateway. A repetition makes nothing twice.
 
-        Of a file that was sent several times, the newest counts. Files that cannot be read stay, and are listed.
+        Of a file that was sent several times, the newest counts. Files that cannot be read stay, and are listed. A file
+        that was read before costs one small read.
         """
         files = InboxFiles(self._collection.session, self._collection.id)
+        return self._read_files(files, files.files(), source, set(self._records.names(_READ)))
+
+    def sync_file(self, ref: str, name: str, source: str = "label-studio") -> InboxSync:
+        """Make items of one file that has just arrived."""
+        files = InboxFiles(self._collection.session, self._collection.id)
+        found = files.file(ref, name)
+        return self._read_files(files, [] if found is None else [found], source, set())
+
+    def _read_files(self, files: InboxFiles, listed: Sequence[InboxFile], source: str, known: set[str]) -> InboxSync:
+        """Make items of files. `known` names those that were read before."""
         items: list[str] = []
         unread: list[tuple[str, str]] = []
-        for file in files.files():
-            try:
-                entry = files.newest(file)
-                items += self.receive(entry.content(), source, version=entry.version)
-            except (BadInputError, CorruptError, NotFoundError) as error:
-                unread.append((f"{file.ref}/{file.name}", error.message))
+        for file in listed:
+            mark = f"{_READ}/{sha256_hex(chr(10).join(file.records).encode())[:_ID_LENGTH]}"
+            read = self._records.get(mark, InboxRead) if mark in known else None
+            if read is None:
+                try:
+                    entry = files.newest(file)
+                    read = InboxRead(tuple(self.receive(entry.content(), source, version=entry.version)))
+                except (BadInputError, CorruptError, NotFoundError) as error:
+                    unread.append((f"{file.ref}/{file.name}", error.message))
+                    continue
+                self._records.put(mark, read)
+            items += read.items
         return InboxSync(tuple(items), tuple(unread))
 
     def add(self, returned: ReturnedLabel, *, version: str | None = None, annotator: str | None = None) -> str:
@@ -182,40 +138,33 @@ class LabelInbox:
             time=self._collection.session.timestamp(),
         )
         inbox_id = _id_of(record)
-        self._records.put(f"inbox/{inbox_id}", record)
+        if record.key:  # the same state of the work arrives by a webhook, a storage and an export, perhaps at once
+            alias = f"{_KEYS}/{_id_of(replace(record, annotator=''))}"
+            if not self._records.put(alias, InboxRead((inbox_id,))):
+                first = self._records.get(alias, InboxRead)
+                inbox_id = inbox_id if first is None else first.items[0]
+        self._records.put(f"inbox/{inbox_id}", record)  # also after a writer that ended between the two
         return inbox_id
 
     def items(self, state: str | None = None) -> list[InboxItem]:
         """Return items, oldest first: those that wait, or those of one state."""
+        return [review.item for review in self.reviews(state)]
+
+    def reviews(self, state: str | None = None) -> list[InboxReview]:
+        """Return the items that wait with their merges, or those of one state, oldest first."""
         if state is not None and state not in INBOX_STATES:
             raise BadInputError(f"state={state!r} is not known", hint=f"The states are {', '.join(INBOX_STATES)}.")
         names = self._records.names("inbox")
         decided = {name.split("/")[1] for name in names if name.count("/") == 2}
         wants_decided = state in ("accepted", "rejected")
         ids = [name.split("/")[1] for name in names if name.count("/") == 1]
-        found = [self.review(one).item for one in ids if (one in decided) == wants_decided]
-        listed = [item for item in found if state is None or item.state == state]
-        return sorted(listed, key=lambda item: (item.time, item.inbox_id))
+        found = self._review([one for one in ids if (one in decided) == wants_decided])
+        listed = [one for one in found if state is None or one.item.state == state]
+        return sorted(listed, key=lambda one: (one.item.time, one.item.inbox_id))
 
     def review(self, inbox_id: str) -> InboxReview:
         """Return an item with the merge that `accept` would commit now."""
-        record = self._record(inbox_id)
-        returned = _objects(record)
-        decision = self._records.get(f"inbox/{inbox_id}/decided", InboxDecision)
-        head = self._collection.head
-        merge: ObjectMerge | None = None
-        ours: list[Annotation] = []
-        if decision is not None:
-            state = decision.status
-        elif self._hash_of(head, record.path) != record.hash:
-            state = "stale"
-        else:
-            ours = [annotation_of(row) for row in _rows(head, record.path)]
-            base = [annotation_of(row) for row in _rows(self._collection.dataset(record.base), record.path)]
-            merge = merge_objects(base, ours, returned)
-            state = "unchanged" if merge.is_empty else "conflict" if merge.conflicts else "clean"
-        about = (record.path, record.source, record.annotator, record.time, len(returned), record.hash, record.base)
-        return InboxReview(InboxItem(inbox_id, state, *about), returned, tuple(ours), merge, record.lost)
+        return self._review([inbox_id])[0]
 
     def accept(self, inbox_id: str, *, prefer: str | None = None, author: str | None = None) -> str:
         """Merge an item into HEAD, and return the version. Objects that did not change keep their ids.
@@ -226,19 +175,41 @@ class LabelInbox:
             raise BadInputError(f"prefer={prefer!r} is not known", hint="Use 'head' or 'returned'.")
         review = self.review(inbox_id)
         merge = self._mergeable(review, prefer)
-        if prefer == "returned":
-            merge = merge.prefer_returned()
-        item = review.item
-        author = author or self._collection.session.settings.author
-        rows = _rows(self._collection.head, item.path)
-        message = f"accept labels of {item.path}"[:200]
-        with self._collection.changes(message, author=author, key=f"inbox-{inbox_id}") as change:
-            change.remove_annotations([rows[at]["id"] for at in merge.removed])
-            if merge.added:
-                change.annotate(item.path, merge.added, author=item.annotator or None)
-        assert change.version is not None
-        self._decide(inbox_id, "accepted", change.version, author, "")
-        return change.version
+        resolved = merge if prefer is None else merge.resolve([prefer] * len(merge.conflicts))
+        message = f"accept labels of {review.item.path}"[:200]
+        return self._merge([(review, resolved)], message, f"inbox-{inbox_id}", author)
+
+    def accept_seen(
+        self, wanted: Sequence[InboxChoice], *, author: str | None = None, key: str | None = None
+    ) -> list[InboxOutcome]:
+        """Merge items that a person has seen, in one commit, and say what became of each.
+
+        An item is left when its token is not that of its present state, when it is stale or decided, or when a conflict
+        has no choice. Of several items of one image, the first is merged, because it changes what the others are about.
+        """
+        reviews = self._review(list(dict.fromkeys(one.inbox_id for one in wanted)))
+        by_id = {one.item.inbox_id: one for one in reviews}
+        merged: dict[str, tuple[InboxReview, ObjectMerge]] = {}
+        reasons: dict[str, str] = {}
+        for choice in wanted:
+            review = by_id[choice.inbox_id]
+            try:
+                resolved = self._decided_merge(review, choice)
+                if review.item.path in merged:
+                    raise ConflictError(f"another label of {review.item.path!r} is merged first")
+                merged[review.item.path] = (review, resolved)
+            except ConflictError as error:
+                reasons[choice.inbox_id] = error.message
+        version = None
+        if merged:
+            ids = sorted(review.item.inbox_id for review, _ in merged.values())
+            named = next(iter(merged)) if len(merged) == 1 else f"{len(merged):,} images"
+            key = key or f"inbox-{sha256_hex(' '.join(ids).encode())[:_ID_LENGTH]}"
+            version = self._merge([*merged.values()], f"accept labels of {named}"[:200], key, author)
+        return [
+            InboxOutcome(one.inbox_id, None if one.inbox_id in reasons else version, reasons.get(one.inbox_id))
+            for one in wanted
+        ]
 
     def reject(self, inbox_id: str, *, note: str = "", author: str | None = None) -> None:
         """Reject an item. It stays in the list of rejected items."""
@@ -279,6 +250,70 @@ class LabelInbox:
             for one in sorted(records, key=lambda one: one.time)
         ]
         return agreement_table(drawn)
+
+    def _review(self, inbox_ids: Sequence[str]) -> list[InboxReview]:
+        """Compute merges against the present HEAD. Tables are read once for all items, and once for each base."""
+        records = {inbox_id: self._record(inbox_id) for inbox_id in inbox_ids}
+        decisions = {one: self._records.get(f"inbox/{one}/decided", InboxDecision) for one in records}
+        open_records = [record for inbox_id, record in records.items() if decisions[inbox_id] is None]
+        paths = list(dict.fromkeys(record.path for record in open_records))
+        head = self._collection.head
+        hashes = _hashes(head, paths)
+        ours = annotations_of(head, paths)
+        bases = {
+            version: annotations_of(self._collection.dataset(version), [one.path for one in group])
+            for version, group in _by_base(one for one in open_records if hashes.get(one.path) == one.hash).items()
+        }
+        found = []
+        for inbox_id, record in records.items():
+            decision, returned = decisions[inbox_id], _objects(record)
+            merge: ObjectMerge | None = None
+            mine: tuple[Annotation, ...] = ()
+            base: tuple[Annotation, ...] = ()
+            if decision is not None:
+                state = decision.status
+            elif hashes.get(record.path) != record.hash:
+                state = "stale"
+            else:
+                mine, base = tuple(ours.get(record.path, ())), tuple(bases[record.base].get(record.path, ()))
+                unseen = [one for one in base if record.source == "label-studio" and not has_region(one)]
+                merge = merge_objects(base, mine, (*returned, *unseen))
+                state = "unchanged" if merge.is_empty else "conflict" if merge.conflicts else "clean"
+            about = (record.path, record.source, record.annotator, record.time, len(returned), record.hash, record.base)
+            found.append(InboxReview(InboxItem(inbox_id, state, *about), returned, mine, merge, record.lost, base))
+        return found
+
+    def _merge(
+        self, merged: Sequence[tuple[InboxReview, ObjectMerge]], message: str, key: str, author: str | None
+    ) -> str:
+        """Commit merges of different images, and write the decisions down."""
+        author = author or self._collection.session.settings.author
+        head = self._collection.head
+        with self._collection.changes(message, author=author, key=key) as change:
+            for review, merge in merged:
+                if merge.removed:
+                    rows = _rows(head, review.item.path)
+                    change.remove_annotations([rows[at]["id"] for at in merge.removed])
+                if merge.added:
+                    change.annotate(review.item.path, merge.added, author=review.item.annotator or None)
+        assert change.version is not None
+        for review, _ in merged:
+            self._decide(review.item.inbox_id, "accepted", change.version, author, "")
+        return change.version
+
+    def _decided_merge(self, review: InboxReview, choice: InboxChoice) -> ObjectMerge:
+        """Return the merge that a person chose. `ConflictError` if it is about something else by now."""
+        merge = self._mergeable(review, "chosen")
+        path, count = review.item.path, len(merge.conflicts)
+        if choice.token not in (None, review.token):
+            raise ConflictError(f"HEAD or the label of {path!r} changed after it was shown", hint="Look at it again.")
+        if len(choice.choices) != count or not set(choice.choices) <= {"head", "returned"}:
+            raise ConflictError(
+                f"the label of {path!r} has {count} conflicts, and {len(choice.choices)} were decided",
+                hint="Choose 'head' or 'returned' for each.",
+                kind=ErrorKind.MERGE_CONFLICT,
+            )
+        return merge.resolve(choice.choices)
 
     def _mergeable(self, review: InboxReview, prefer: str | None) -> ObjectMerge:
         item = self._undecided(review.item)
@@ -328,9 +363,23 @@ class LabelInbox:
             ) from error
 
     def _hash_of(self, dataset: Dataset, path: str) -> str | None:
-        where = next(quoted_lists("path", [path]))
-        listed: list[str] = read_columns(dataset, IMAGES, ["hash"], where)["hash"].to_pylist()
-        return listed[0] if listed else None
+        return _hashes(dataset, [path]).get(path)
+
+
+def _hashes(dataset: Dataset, paths: Sequence[str]) -> dict[str, str]:
+    """Return the hashes of those images that a version has, by path."""
+    found: dict[str, str] = {}
+    for where in quoted_lists("path", paths):
+        rows = read_columns(dataset, IMAGES, ["path", "hash"], where)
+        found.update(zip(rows["path"].to_pylist(), rows["hash"].to_pylist(), strict=True))
+    return found
+
+
+def _by_base(records: Iterable[InboxRecord]) -> dict[str, list[InboxRecord]]:
+    groups: dict[str, list[InboxRecord]] = {}
+    for record in records:
+        groups.setdefault(record.base, []).append(record)
+    return groups
 
 
 def _objects(record: InboxRecord) -> tuple[Annotation, ...]:

@@ -122,11 +122,16 @@ class InboxFiles:
 
     def find(self, ref: str, name: str) -> InboxEntry | None:
         """Return the newest entry of a name; None if there is none."""
+        found = self.file(ref, name)
+        return None if found is None else self.newest(found)
+
+    def file(self, ref: str, name: str) -> InboxFile | None:
+        """Return one name with its entries; None if nothing was received under it. Lists that name alone."""
         if not is_inbox_name(name):
             return None
         folder = f"{self._folder(ref)}/{name}"
         records = [one for one in self._records.names(folder) if one.count("/") == folder.count("/") + 1]
-        return self.newest(InboxFile(name, ref, tuple(sorted(records)))) if records else None
+        return InboxFile(name, ref, tuple(sorted(records))) if records else None
 
     def newest(self, file: InboxFile) -> InboxEntry:
         """Return the newest entry of a file. Of several that were sent in one second, the one received last."""

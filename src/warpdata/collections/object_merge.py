@@ -37,7 +37,7 @@ class ObjectConflict:
 class ObjectMerge:
     """The changes that make HEAD the merge: objects of HEAD to remove, by position, and objects to add.
 
-    A conflict is resolved in favour of HEAD here; `prefer_returned` resolves all in favour of the annotator.
+    A conflict is resolved in favour of HEAD here; `resolve` decides each of them.
     """
 
     removed: tuple[int, ...]
@@ -52,9 +52,15 @@ class ObjectMerge:
 
     def prefer_returned(self) -> ObjectMerge:
         """Return the merge with all conflicts resolved in favour of the annotator."""
-        removed = [*self.removed, *(position for position in self.conflict_heads if position is not None)]
-        added = [*self.added, *(one.returned for one in self.conflicts if one.returned is not None)]
-        return ObjectMerge(tuple(sorted(removed)), tuple(added))
+        return self.resolve(["returned"] * len(self.conflicts))
+
+    def resolve(self, choices: Sequence[str]) -> ObjectMerge:
+        """Return the merge with each conflict decided: "head" keeps what HEAD has, "returned" takes the other side."""
+        taken = [at for at, choice in enumerate(choices) if choice == "returned"]
+        heads = [self.conflict_heads[at] for at in taken]
+        drawn = [self.conflicts[at].returned for at in taken]
+        removed = [*self.removed, *(position for position in heads if position is not None)]
+        return ObjectMerge(tuple(sorted(removed)), (*self.added, *(one for one in drawn if one is not None)))
 
 
 def merge_objects(

@@ -69,7 +69,7 @@ def _from_label_studio(data: bytes) -> list[ReturnedLabel]:
         return []
     account = Conservation("label-studio", "import")
     found = parse_task({"data": task["data"], "annotations": [annotation]}, where, account, LabelOptions())
-    unique = annotation.get("unique_id") or annotation.get("id")
+    unique = annotation.get("id") or annotation.get("unique_id")  # a storage is sent no unique_id, a webhook both
     key = f"{unique} {annotation.get('updated_at') or annotation.get('created_at') or ''}"
     image = found.image
     return [

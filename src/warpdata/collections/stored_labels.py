@@ -24,7 +24,7 @@ from warpdata.formats.labels import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StoredLabels", "annotations_of", "label_set"]
+__all__ = ["StoredLabels", "annotations_of", "find_images", "label_set"]
 
 _BLOCK_IMAGES = 1000
 _COLUMNS = ("path", "width", "height", "split", "tags", "hash")
@@ -48,6 +48,17 @@ def annotations_of(dataset: Dataset, paths: Sequence[str]) -> dict[str, list[Ann
         for where in quoted_lists("image", paths):
             for row in read_columns(dataset, ANNOTATIONS, annotation_schema().names, where).to_pylist():
                 found.setdefault(row["image"], []).append(annotation_of(row))
+    return found
+
+
+def find_images(dataset: Dataset, paths: Sequence[str]) -> dict[str, LabeledImage]:
+    """Return those of some images that a version has, by path and without their annotations."""
+    found: dict[str, LabeledImage] = {}
+    for where in quoted_lists("path", list(dict.fromkeys(paths))):
+        for row in read_columns(dataset, IMAGES, _COLUMNS, where).to_pylist():
+            tags = tuple(row["tags"] or ())
+            image = LabeledImage(row["path"], [], row["width"], row["height"], row["split"], tags, row["hash"])
+            found[row["path"]] = image
     return found
 
 

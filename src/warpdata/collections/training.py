@@ -18,8 +18,19 @@ from warpdata.limits import MAX_MESSAGE_LENGTH, MAX_TRAINING_TEXT_LENGTH
 from warpdata.primitives.suggest import suggest
 from warpdata.session import Session
 
-__all__ = ["JOB_PREFIX", "JobRequest", "TrainingJob", "end_job", "environment", "list_jobs", "read_job", "start_job"]
+__all__ = [
+    "JOB_PREFIX",
+    "JobRequest",
+    "TrainingJob",
+    "end_job",
+    "environment",
+    "list_jobs",
+    "read_job",
+    "start_job",
+    "store_variables",
+]
 
+_SERVICE = ("warp+https://", "warp+http://")
 JOB_PREFIX = "training-job-"
 RESULTS = ("completed", "failed", "cancelled")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -137,13 +148,21 @@ def environment(session: Session, record: JobRecord, dataset_id: str) -> dict[st
         "MODEL_NAME": record.model_name,
         "ANNOTATIONS_PATH": f"datasets/{dataset_id}/snapshots/{record.snapshot_id}.json",
         "IMAGES_PATH": f"datasets/{dataset_id}/images/",
-        "WARP_STORE": session.writer.url,
         "WARP_DATASET": f"{dataset_id}@{record.snapshot_id}",
     }
-    if session.writer.url.startswith("s3://"):
-        block["BUCKET_NAME"] = session.writer.url.removeprefix("s3://").partition("/")[0]
-        if session.settings.s3.endpoint_url:
-            block["S3_ENDPOINT"] = session.settings.s3.endpoint_url
+    return block | store_variables(session.writer.url, dataset_id, session.settings.s3.endpoint_url)
+
+
+def store_variables(url: str, dataset_id: str, endpoint_url: str | None = None) -> dict[str, str]:
+    """Return the variables that say where a store is. That of a service has its S3 gateway too."""
+    block = {"WARP_STORE": url}
+    if url.startswith("s3://"):
+        block["BUCKET_NAME"] = url.removeprefix("s3://").partition("/")[0]
+        if endpoint_url:
+            block["S3_ENDPOINT"] = endpoint_url
+    elif url.startswith(_SERVICE):
+        block["BUCKET_NAME"] = dataset_id.partition("/")[0]
+        block["S3_ENDPOINT"] = f"{url.removeprefix('warp+').rstrip('/')}/s3"
     return block
 
 

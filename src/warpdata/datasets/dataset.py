@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from warpdata.edit import Edit, MergePolicy, NewColumns, SampleDiff
     from warpdata.formats.tensors import Engine, SourcePolicy, TensorSet
     from warpdata.kinds.episodes import Episodes
+    from warpdata.kinds.tensors import TensorDiff
     from warpdata.streaming import Collate, RowKeywords, Stream, StreamKeywords, TorchLoader
 
 __all__ = ["Dataset", "dataset", "open_dataset"]
@@ -431,6 +432,13 @@ class Dataset(IndexAccess, DatasetSearch, TorchAccess, ClusterAccess):
 
         names = sorted({*self.tables, *older.tables})
         return SampleDiff({name: (older.find_table(name), self.find_table(name)) for name in names})
+
+    def diff_tensors(self, older: Dataset, name: str | None = None, *, older_name: str | None = None) -> TensorDiff:
+        """Compare a set of tensors with that of an older version, by hashes alone. Without a name, the only set."""
+        from warpdata.kinds.tensors import diff_tensors, open_stored  # needs NumPy
+
+        before = open_stored(older.context, name if older_name is None else older_name)
+        return diff_tensors(before, open_stored(self.context, name))
 
     def find_table(self, name: str) -> Table | None:
         """Open a table, with references as they are stored; None if the version has no table of this name."""

@@ -11,6 +11,7 @@ from warpdata.kinds import VersionContext
 from warpdata.kinds.tables import Table
 from warpdata.primitives.arguments import check_arguments
 from warpdata.primitives.cached_property import cached_property
+from warpdata.primitives.progress import Progress, silent
 from warpdata.query import Filter
 from warpdata.storage import IOStats
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from warpdata.datasets.dataset import Dataset
     from warpdata.edit import Edit
-    from warpdata.search import Hits, ImageClause, NearClause, SearchIndexes, Vector
+    from warpdata.search import Hits, ImageClause, NearClause, Projection, SearchIndexes, Vector
 
 __all__ = ["DatasetSearch"]
 
@@ -51,7 +52,7 @@ class DatasetSearch:
 
     def search(
         self,
-        table: str | None = None,
+        table: str | Table | None = None,
         *,
         near: tuple[str, Vector | Any] | None = None,
         text: str | None = None,
@@ -69,15 +70,16 @@ class DatasetSearch:
         "l2" is the negative distance. Rows without a vector that can be compared are never found: null, with NaN or
         infinity, and for "cosine" zero. `text` and `column` find rows with words of the text, by BM25. With both,
         `_score` is the sum of reciprocal ranks. `columns` are those of the answer: without them all but vectors, and
-        none if the list is empty. `exact=True` uses no index of vectors, which may miss near rows.
+        none if the list is empty. `exact=True` uses no index of vectors, which may miss near rows. `table` is a name,
+        or a table of this version, whose filters count too.
 
         With `model`, as in `embed`, `near` is a column of vectors and a value, whose vector the model computes. For a
-        column of images, `near` is an example: a path, encoded bytes, an image of Pillow or a reference. Every image
-        is read, and compared by a hash of its appearance, which finds copies.
+        column of images, `near` is an example: a path, encoded bytes, an image of Pillow, a reference, or the hash of
+        one as an integer. Every image is read, and compared by a hash of its appearance, which finds copies.
         """
         from warpdata.search import SearchRequest, check_count, output_columns, parse_text, search_table
 
-        found = self.table(table)
+        found = table if isinstance(table, Table) else self.table(table)
         if near is None and text is None:
             raise BadInputError("search needs something to look for", hint="Pass near=(column, vector) or text=….")
         schema = found.raw().schema()
@@ -109,6 +111,16 @@ class DatasetSearch:
 
         found = self.table(table)
         return find_duplicates(found if filter is None else found.filter(filter), column, threshold, metric)
+
+    def project(self, table: str | None, column: str, *, progress: Progress = silent) -> Projection:
+        """Place the rows of a column of vectors on a plane, for a map of the table.
+
+        The axes are the two principal components of at most 20,000 rows, which are spread evenly over the table. Every
+        row is read once. The same version has the same map.
+        """
+        from warpdata.search import project_vectors
+
+        return project_vectors(self.table(table), column, progress)
 
     def embed(
         self,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from warpdata.errors import BadInputError, ErrorKind, LimitExceededError
 from warpdata.limits import MAX_FILTER_MEMORY_BYTES
-from warpdata.primitives.arrow_buffers import as_bits, as_bools
+from warpdata.primitives.arrow_buffers import as_bits, as_bools, filter_rows
+from warpdata.primitives.parallel import CPU_POOL
 from warpdata.query.arrow_eval import evaluate_mask
 from warpdata.query.duckdb import first_line, run_sealed
 from warpdata.query.expr import And, Not, Or, Predicate, Unknown
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Evaluator"]
 
 _VECTOR_ROWS = 2048
+_MIN_PARALLEL_ROWS = 128 * 1024
+"""Fewer rows take less time in SQL than several queries in several threads."""
 _CELL_BYTES = 32
 
 
@@ -44,25 +47,38 @@ class Evaluator:
         """True if text columns may be dictionary arrays, which kernels compare much faster."""
         return self._known is not None
 
-    def mask(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Return True for the rows to keep."""
+    @property
+    def needs_sql(self) -> bool:
+        """True if rows are evaluated in SQL, where each query costs as much as thousands of rows."""
+        return not self._is_complete
+
+    def mask(self, rows: pa.Table, *, is_alone: bool = False) -> NDArray[np.bool_]:
+        """Return True for the rows to keep. With `is_alone`, SQL evaluates many rows on several cores."""
         import numpy as np
         import pyarrow as pa
 
         if self._known is None:
-            return self._evaluate_sql(rows)
+            return self._evaluate_sql(rows, is_alone=is_alone)
         try:
             mask = evaluate_mask(self._known, rows)
         except pa.ArrowInvalid:  # an integer overflows; SQL may evaluate in an order that avoids the overflow
-            return self._evaluate_sql(_decode_dictionaries(rows))
+            return self._evaluate_sql(_decode_dictionaries(rows), is_alone=is_alone)
         if not self._is_complete:
             undecided = np.flatnonzero(mask)
             if len(undecided):
-                mask[undecided] = self._evaluate_sql(_decode_dictionaries(rows.filter(as_bits(mask))))
+                left = _decode_dictionaries(filter_rows(rows, as_bits(mask)))
+                mask[undecided] = self._evaluate_sql(left, is_alone=is_alone)
         return mask
 
-    def _evaluate_sql(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Evaluate in SQL, in several queries if one could need too much memory."""
+    def _evaluate_sql(self, rows: pa.Table, *, is_alone: bool) -> NDArray[np.bool_]:
+        """Evaluate in SQL, in several queries if one could need too much memory, or would leave cores idle."""
+        import numpy as np
+
+        shares = list(_even_parts(rows, CPU_POOL.size if is_alone else 1))
+        parts = CPU_POOL.map_all(self._query_bounded, shares)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _query_bounded(self, rows: pa.Table) -> NDArray[np.bool_]:
         import numpy as np
 
         parts = [self._query(part) for part in _bounded_parts(rows, self._filter)]
@@ -92,6 +108,13 @@ class Evaluator:
                 kind=ErrorKind.INVALID_FILTER,
             )
         return mask
+
+
+def _even_parts(rows: pa.Table, count: int) -> Iterator[pa.Table]:
+    """Yield the rows in up to `count` parts of about the same size, none of which has few rows."""
+    count = max(1, min(count, rows.num_rows // _MIN_PARALLEL_ROWS))
+    size = -(-rows.num_rows // count)
+    yield from (rows.slice(number * size, size) for number in range(count))
 
 
 def _bounded_parts(rows: pa.Table, row_filter: RowFilter) -> Iterator[pa.Table]:

@@ -94,11 +94,15 @@ def is_image(schema: pa.Schema, column: str) -> bool:
 
 
 def parse_example(column: str, example: Any, metric: str) -> ImageClause:
-    """Read the example, and check that no metric of vectors was chosen."""
+    """Read the example, or take its hash, and check that no metric of vectors was chosen."""
     if metric != "cosine":
         raise BadInputError(
             f"column {column!r} has images, which metric={metric!r} does not compare", hint="Drop the metric."
         )
+    if type(example) is int:
+        if not 0 <= example < 1 << HASH_BITS:
+            raise BadInputError(f"{example} is no hash of {HASH_BITS} bits")
+        return ImageClause(column, example)
     reference = example if getattr(example, "ref_type", None) == "image" else ExampleImage.of(example)
     return ImageClause(column, image_hash(reference))
 

@@ -25,6 +25,7 @@ __all__ = [
     "Vector",
     "check_count",
     "check_metric",
+    "check_vector_column",
     "is_vector",
     "output_columns",
     "parse_near",
@@ -113,6 +114,12 @@ def vector_size(schema: pa.Schema, column: str) -> int:
             hint="A column of vectors has the Arrow type fixed_size_list<float>[n].",
         )
     return int(kind.list_size)
+
+
+def check_vector_column(schema: pa.Schema, column: str) -> int:
+    """Return the size of the vectors of a column; an error if the table has no such column of vectors."""
+    check_columns([column], schema.names)
+    return vector_size(schema, column)
 
 
 def is_vector(kind: pa.DataType) -> bool:

@@ -15,15 +15,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from warpdata.limits import MAX_BODY_BYTES, MAX_FILE_BYTES
 from warpdata.server.access import AttemptLimit, Principal, Roles, S3KeyRing, SignInProvider
 from warpdata.server.caller import CSRF_HEADER
+from warpdata.server.fast_reads import FastReads
 from warpdata.server.guard import Guard, RequestMetrics, allowed_hosts
 from warpdata.server.index import record_change
 from warpdata.server.jobs import start_workers, stop_workers
+from warpdata.server.labelling import sync_file
 from warpdata.server.page_files import PageFiles
 from warpdata.server.problems import PROBLEMS, Problem, add_handlers
 from warpdata.server.routes import API_PREFIX, ROUTERS, provider, unversioned
 from warpdata.server.routes.removal import ConfirmationProblem
 from warpdata.server.s3 import BucketFiles, KnownKey, S3Gateway
 from warpdata.server.service import Service
+from warpdata.server.tracing import TracedRequests, is_tracing
 
 __all__ = ["create_app"]
 
@@ -50,12 +53,14 @@ def create_app(service: Service) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # its spans have whole URLs
     )
     app.state.service = service
     app.state.page = PageFiles()
     app.state.metrics = RequestMetrics(CollectorRegistry())
     app.state.is_ending = False
     app.state.attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
+    app.state.tool_attempts = AttemptLimit(service.options.sign_in_attempts, service.session.timer)
     options = service.options
     app.state.provider = None if options.provider is None else SignInProvider(service, options.provider)
     add_handlers(app)
@@ -64,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router, responses=PROBLEMS)
     for router in ROUTERS:
         app.include_router(router, prefix=API_PREFIX, responses=PROBLEMS)
+    app.add_middleware(FastReads, service=service, attempts=app.state.attempts)
     app.add_middleware(
         Guard,
         hosts=allowed_hosts(options),
@@ -73,6 +79,8 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.s3_keys = S3KeyRing(service)
     app.add_middleware(GatewayMount, gateway=_gateway(app, service))
+    if is_tracing():
+        app.add_middleware(TracedRequests, gateway_root=S3_ROOT)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 
@@ -83,6 +91,8 @@ def _gateway(app: FastAPI, service: Service) -> S3Gateway:
     def on_write(key: KnownKey, dataset_id: str, action: str, detail: dict[str, str]) -> None:
         writer = Principal("", key.author, Roles(is_admin=False), token_id=key.access_key, ip=key.ip)
         record_change(service, writer, dataset_id, action, detail)
+        if action == "receive-label":
+            sync_file(service, dataset_id, detail["ref"], detail["name"])
 
     def on_answer(method: str, status: int, seconds: float) -> None:
         app.state.metrics.count(method, S3_ROOT, status, seconds)

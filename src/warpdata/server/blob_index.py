@@ -51,6 +51,11 @@ class BlobIndex:
         """Return whether a stored version of the dataset names the blob."""
         return not self.missing(reader, dataset_id, [digest])
 
+    def is_known(self, dataset_id: str, digest: str) -> bool:
+        """Return whether a version that was read before names the blob. Reads nothing."""
+        found = self._datasets.get(dataset_id)
+        return found is not None and digest in found
+
     def missing(self, reader: Reader, dataset_id: str, digests: Iterable[str]) -> list[str]:
         """Return those of the blobs that no stored version of the dataset names."""
         found = self._datasets.get_or_create(dataset_id, _DatasetBlobs)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["parse_range"]
+import re
+
+__all__ = ["is_one_range", "parse_range"]
+
+_ONE_RANGE = re.compile(r"bytes=([0-9]+-[0-9]*|-[0-9]+)")
+
+
+def is_one_range(header: str | None) -> bool:
+    """Return whether a header asks for one range, which is answered with 206, also if it is the whole file."""
+    return _ONE_RANGE.fullmatch(header or "") is not None
 
 
 def parse_range(header: str | None, size_bytes: int) -> range | None:

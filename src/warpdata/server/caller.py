@@ -14,21 +14,36 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Header, Request, Response
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 
 from warpdata.errors import AccessDeniedError, AuthenticationError, BadInputError, CommitUnknownError, ConflictError
 from warpdata.primitives.hashing import sha256_hex
-from warpdata.server.access import SIGN_IN_S, AttemptLimit, Principal, Roles, find_sign_in, find_token
+from warpdata.server.access import (
+    SIGN_IN_S,
+    AttemptLimit,
+    Principal,
+    Roles,
+    find_sign_in,
+    find_token,
+    recall_sign_in,
+    recall_token,
+)
 from warpdata.server.database import IdempotencyRow
 from warpdata.server.service import Service
 
 __all__ = [
     "CSRF_HEADER",
     "LOCAL_USER",
+    "BaseUrl",
     "Caller",
     "Once",
     "ServiceOf",
     "client_ip",
     "cookie_name",
+    "find_principal",
+    "recall_principal",
     "set_sign_in_cookie",
 ]
 
@@ -37,6 +52,7 @@ LOCAL_USER = "local"
 """The user of a service without sign-in, which only this machine reaches."""
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_KEY_LENGTH = 128
+_LOCAL = Principal(LOCAL_USER, LOCAL_USER, Roles(is_admin=True))
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -65,9 +81,45 @@ def set_sign_in_cookie(answer: Response, service: Service, secret: str) -> None:
     answer.set_cookie(name, secret, max_age=SIGN_IN_S, httponly=True, samesite="lax", secure=is_secure, path="/")
 
 
-def get_principal(request: Request, service: ServiceOf) -> Principal:
-    """Return the user of a request, or raise `AuthenticationError`."""
-    return replace(_identify(request, service), ip=client_ip(request))
+async def get_principal(request: Request, service: ServiceOf) -> Principal:
+    """Return the user of a request, or raise `AuthenticationError`. A read may know it from within the last second."""
+    limit: AttemptLimit = request.app.state.attempts
+    known = recall_principal(service, limit, request.headers, client_ip(request)) if _is_read(request) else None
+    return known or replace(await run_in_threadpool(_identify, request, service), ip=client_ip(request))
+
+
+def recall_principal(service: Service, limit: AttemptLimit, headers: Headers, ip: str) -> Principal | None:
+    """Return the user of a read if it is known from within the last second. Asks nothing of the database."""
+    return _reader(service, limit, headers, ip, (recall_token, recall_sign_in))
+
+
+def find_principal(service: Service, limit: AttemptLimit, headers: Headers, ip: str) -> Principal | None:
+    """Return the user of a read; None without a sign-in. A token that is not valid is an error, and not counted."""
+    return _reader(service, limit, headers, ip, (find_token, find_sign_in))
+
+
+_Finder = Callable[[Service, str], Principal | None]
+
+
+def _reader(
+    service: Service, limit: AttemptLimit, headers: Headers, ip: str, find: tuple[_Finder, _Finder]
+) -> Principal | None:
+    """Return the user of a request that changes nothing, so that its origin does not matter."""
+    header = headers.get("authorization")
+    if header is not None:
+        limit.check(ip)
+        scheme, _, secret = header.partition(" ")
+        found = find[0](service, secret.strip()) if scheme.lower() == "bearer" else None
+    elif not service.options.requires_sign_in:
+        found = _LOCAL
+    else:
+        secret = cookie_parser(headers.get("cookie", "")).get(cookie_name(service), "")
+        found = find[1](service, secret) if secret else None
+    return None if found is None else replace(found, ip=ip)
+
+
+def _is_read(request: Request) -> bool:
+    return request.method in _SAFE_METHODS
 
 
 def _identify(request: Request, service: Service) -> Principal:
@@ -76,7 +128,7 @@ def _identify(request: Request, service: Service) -> Principal:
         return _by_token(request, service, header)
     if not service.options.requires_sign_in:
         _check_origin(request, service)
-        return Principal(LOCAL_USER, LOCAL_USER, Roles(is_admin=True))
+        return _LOCAL
     secret = request.cookies.get(cookie_name(service))
     found = find_sign_in(service, secret) if secret else None
     if found is None:
@@ -103,7 +155,7 @@ def _by_token(request: Request, service: Service, header: str) -> Principal:
 
 def _check_origin(request: Request, service: Service) -> None:
     """Refuse a change that another site's page may have sent with the cookie of this one."""
-    if request.method in _SAFE_METHODS:
+    if _is_read(request):
         return
     origin = request.headers.get("origin")
     own = service.options.public_url or str(request.base_url)
@@ -116,6 +168,12 @@ def _check_origin(request: Request, service: Service) -> None:
         )
 
 
+async def get_base_url(request: Request, service: ServiceOf) -> str:
+    """Return the address of the service as its users write it, without a slash at the end."""
+    return (service.options.public_url or str(request.base_url)).rstrip("/")
+
+
+BaseUrl = Annotated[str, Depends(get_base_url)]
 Caller = Annotated[Principal, Depends(get_principal)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,14 +26,15 @@ _LOG = logging.getLogger("warpdata.server.requests")
 _UNLOGGED = ("/healthz", "/readyz", "/metrics")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_TOOLS = "/api/v1/labelling/"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-}
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
+)
 
 
 class RequestMetrics:
@@ -89,13 +90,14 @@ class Guard:
         async def send_guarded(message: Message) -> None:
             nonlocal counted
             if message["type"] == "http.response.start":
-                answer = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    answer.setdefault(name, value)
+                sent = [*message["headers"]]
+                present = {name for name, _ in sent}
+                sent += [item for item in _HEADERS if item[0] not in present]
                 if not counted:
                     counted = True
-                    answer["X-Request-Id"] = request_id
+                    sent.append((b"x-request-id", request_id.encode()))
                     self._count(scope, message["status"], self._timer() - started, request_id)
+                message = {**message, "headers": sent}
             await send(message)
 
         async def receive_bounded() -> Message:
@@ -147,7 +149,8 @@ def _body_limit(path: str) -> int:
         return MAX_PARTIAL_BYTES
     if path.endswith("/search"):
         return MAX_SEARCH_BODY_BYTES
-    return MAX_FILE_BYTES if "/uploads/" in path or path.endswith("/annotations") else MAX_BODY_BYTES
+    is_large = "/uploads/" in path or path.endswith(("/annotations", "/inbox")) or path.startswith(_TOOLS)
+    return MAX_FILE_BYTES if is_large else MAX_BODY_BYTES
 
 
 def _hostname(host: str) -> str:

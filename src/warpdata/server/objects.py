@@ -19,7 +19,7 @@ from warpdata.server.index import visible_to
 from warpdata.server.service import Service
 from warpdata.storage import ObjectInfo, check_key
 
-__all__ = ["authorize_read", "dataset_of", "digest_of", "list_folders", "list_objects"]
+__all__ = ["authorize_read", "dataset_of", "digest_of", "list_folders", "list_objects", "recall_read"]
 
 _DATASETS = "datasets"
 
@@ -36,6 +36,14 @@ def authorize_read(service: Service, caller: Principal, key: str) -> None:
             raise no_object(key)
     elif key != STORE_MARKER:
         raise no_object(key)
+
+
+def recall_read(service: Service, caller: Principal, digest: str) -> bool:
+    """Return whether a dataset that the caller reads, and may read, is known to have a blob. Reads nothing."""
+    return any(
+        _may_read(caller, dataset_id) and service.blobs.is_known(dataset_id, digest)
+        for dataset_id in service.blobs.recent(caller.user_id)
+    )
 
 
 def may_read_blob(service: Service, caller: Principal, digest: str) -> bool:

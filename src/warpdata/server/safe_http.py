@@ -21,7 +21,16 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from warpdata.errors import AccessDeniedError, BadInputError, ErrorKind, LimitExceededError, StorageError, WarpError
 from warpdata.limits import KIB, MIB
 
-__all__ = ["AddressRule", "FetchLimits", "SafeReply", "check_url", "parse_networks", "send_safely", "stream_safely"]
+__all__ = [
+    "AddressRule",
+    "FetchLimits",
+    "SafeReply",
+    "check_url",
+    "parse_networks",
+    "rule_with_host",
+    "send_safely",
+    "stream_safely",
+]
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -91,6 +100,17 @@ def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
         return tuple(ipaddress.ip_network(text.strip()) for text in texts if text.strip())
     except ValueError as error:
         raise BadInputError(f"{error}", hint="Write 10.1.0.0/16, fd00::/8 or one address.") from error
+
+
+def rule_with_host(rule: AddressRule, url: str) -> AddressRule:
+    """Return a rule that also allows the host of a URL: the address of this service, which its operator chose."""
+    host = urlsplit(url).hostname or ""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return rule
+    addresses = {ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found}
+    return AddressRule((*rule.allowed, *(ipaddress.ip_network(address) for address in addresses)))
 
 
 def check_url(rule: AddressRule, url: str) -> None:

@@ -21,6 +21,7 @@ from warpdata.repository.rows import RowSelection
 from warpdata.server.cells import json_rows
 from warpdata.server.image_classes import rows_with_class
 from warpdata.server.service import Service
+from warpdata.server.subsets import subset_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_PAGE_ROWS",
     "ColumnStatistics",
+    "SamplePosition",
     "SampleQuery",
     "SampleRows",
     "describe_column",
@@ -61,6 +63,8 @@ class SampleQuery:
     offset: int = 0
     class_name: str | None = None
     """Keeps the images of a collection that have an annotation of this class."""
+    subsets: tuple[str, ...] = ()
+    """Keeps the rows that are in all of these, which `subsets` explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def pinned_version(query: SampleQuery) -> str | None:
 def read_page(service: Service, dataset: Dataset, query: SampleQuery) -> SampleRows:
     """Read one page of the rows that a filter keeps."""
     table = dataset.table(query.table)
-    question = sha256_hex(json.dumps([table.name, query.filter, query.class_name]).encode())[:16]
+    question = sha256_hex(json.dumps([table.name, query.filter, query.class_name, *query.subsets]).encode())[:16]
     position = SamplePosition(dataset.version, question, query.offset)
     if query.cursor is not None:
         position = SamplePosition.decode(query.cursor)
@@ -167,7 +171,11 @@ def describe_schema(dataset: Dataset, table: Table) -> list[dict[str, Any]]:
 def select_rows(service: Service, dataset: Dataset, table: Table, query: SampleQuery) -> RowSelection:
     """Return the rows that a query keeps. The one place where the service evaluates filters."""
     kept = _filtered_rows(service, dataset, table, query.filter)
-    return kept if query.class_name is None else kept & rows_with_class(service, dataset, table, query.class_name)
+    if query.class_name is not None:
+        kept = kept & rows_with_class(service, dataset, table, query.class_name)
+    for text in query.subsets:
+        kept = kept & subset_rows(service, dataset, table, text)
+    return kept
 
 
 def _filtered_rows(service: Service, dataset: Dataset, table: Table, expression: str | None) -> RowSelection:
@@ -203,11 +211,11 @@ def describe_column(service: Service, dataset: Dataset, query: SampleQuery, colu
     table = dataset.table(query.table).raw()
     if column not in table.schema().names:
         raise ColumnNotFoundError(f"table {table.name!r} has no column {column!r}")
-    key = (dataset.id, dataset.version, table.name, query.filter or "", query.class_name or "", column)
+    key = (dataset.id, dataset.version, table.name, query.filter or "", query.class_name or "", *query.subsets, column)
     found = service.statistics.get(key)
     if not isinstance(found, ColumnStatistics):
         rows = table.select([column])
-        if query.filter or query.class_name:
+        if query.filter or query.class_name or query.subsets:
             rows = replace(rows, rows=select_rows(service, dataset, table, query))
         is_sampled = table.unfiltered_count > _EXACT_ROWS
         if is_sampled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from warpdata.datasets import Dataset
 from warpdata.errors import DatasetNotFoundError, NotFoundError
@@ -14,15 +15,24 @@ from warpdata.repository.catalog import Address, VersionRef
 from warpdata.repository.rows import RowSelection
 from warpdata.server.blob_index import BlobIndex
 from warpdata.server.database import Database
+from warpdata.server.identities import RecentAnswers
 from warpdata.server.safe_http import AddressRule, parse_networks
 from warpdata.server.thumbnails import Thumbnails
 from warpdata.session import Session
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpdata.kinds.tensors import StoredTensors, TensorDiff
 
 __all__ = ["ProviderOptions", "Service", "ServiceOptions", "is_pinned", "no_dataset", "stamp"]
 
 _OPENED_VERSIONS = 64
 _SELECTION_BYTES = 64 * 1024 * 1024
 _STATISTICS_ENTRIES = 512
+_ANALYSIS_BYTES = 128 * 1024 * 1024
+_TENSOR_SET_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,16 @@ class Service:
     statistics: ByteLRU[tuple[str, ...], object] = field(
         default_factory=lambda: ByteLRU(max_entries=_STATISTICS_ENTRIES)
     )
+    analyses: ByteLRU[tuple[str, ...], Any] = field(default_factory=lambda: ByteLRU(_ANALYSIS_BYTES))
+    """Maps, places of objects and checks of labels, by version."""
+    episode_orders: ByteLRU[tuple[str, ...], NDArray[np.int64]] = field(
+        default_factory=lambda: ByteLRU(_SELECTION_BYTES)
+    )
+    """Numbers of episodes that filters keep, sorted, by dataset, version, set, filter and order."""
+    tensor_sets: ByteLRU[tuple[str, ...], StoredTensors] = field(default_factory=lambda: ByteLRU(_TENSOR_SET_BYTES))
+    """Opened sets of tensors, by dataset, version and name."""
+    tensor_diffs: ByteLRU[tuple[str, ...], TensorDiff] = field(default_factory=lambda: ByteLRU(_TENSOR_SET_BYTES))
+    """Comparisons of two sets of tensors, which keep both open."""
     blobs: BlobIndex = field(default_factory=BlobIndex)
     """The blobs of each dataset, which decide who may read them by key."""
     thumbnails: Thumbnails = field(default_factory=Thumbnails)
@@ -82,6 +102,11 @@ class Service:
     def addresses(self) -> AddressRule:
         """Where requests of the service may go."""
         return AddressRule(parse_networks(self.options.allowed_networks))
+
+    @cached_property
+    def identities(self) -> RecentAnswers[Any]:
+        """The users of tokens, cookies and signed URLs that reads have presented."""
+        return RecentAnswers(self.database, self.session.timer)
 
     def now(self) -> str:
         return self.session.timestamp()
@@ -106,14 +131,17 @@ class Service:
         """Open a version, with the name that led to it. Callers have checked that the user may read the dataset."""
         try:
             found = self.session.catalog.resolve(Address(dataset_id, ref))
-            key = (dataset_id, found.version)
-            opened = self._opened.get(key)
+            opened = self.opened(dataset_id, found.version)
             if opened is None:
                 opened = Dataset(self.session, found, self.session.catalog.manifest(found))
-                self._opened.put(key, opened)
+                self._opened.put((dataset_id, found.version), opened)
         except DatasetNotFoundError as error:
             raise no_dataset(dataset_id) from error
         return found, opened
+
+    def opened(self, dataset_id: str, version: str) -> Dataset | None:
+        """Return a version that was opened before. Reads nothing."""
+        return self._opened.get((dataset_id, version))
 
 
 def stamp(time: datetime) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
-from warpdata.errors import BadInputError
+from warpdata.errors import AlreadyExistsError, BadInputError
 from warpdata.repository.catalog import mark_store
 from warpdata.server.access import create_user, issue_sign_in_code
 from warpdata.server.app import create_app
@@ -19,6 +19,7 @@ from warpdata.server.database import UserRow, open_database
 from warpdata.server.jobs import start_workers, stop_workers
 from warpdata.server.listening import listen
 from warpdata.server.service import Service, ServiceOptions
+from warpdata.server.tracing import tracing
 from warpdata.session import Session
 
 __all__ = ["Running", "check_options", "first_user", "open_service", "serve", "sign_in_link", "work"]
@@ -82,23 +83,25 @@ def serve(service: Service, on_ready: Callable[[Running], None], sockets: Sequen
     """
     check_options(service.options)
     options = service.options
-    app = create_app(service)
+    with tracing(options.version):
+        app = create_app(service)
 
-    def end() -> None:
-        app.state.is_ending = True
+        def end() -> None:
+            app.state.is_ending = True
 
-    place = (options.host, options.port)
-    listen(app, place, lambda port: on_ready(_announce(service, port)), end, sockets=sockets)
+        place = (options.host, options.port)
+        listen(app, place, lambda port: on_ready(_announce(service, port)), end, sockets=sockets)
 
 
 def work(service: Service, is_ending: Callable[[], bool]) -> None:
     """Run jobs of a service until `is_ending` says so, in a process of their own."""
-    workers = start_workers(service)
-    try:
-        while not is_ending():
-            service.session.sleep(0.2)
-    finally:
-        stop_workers(workers)
+    with tracing(service.options.version):
+        workers = start_workers(service)
+        try:
+            while not is_ending():
+                service.session.sleep(0.2)
+        finally:
+            stop_workers(workers)
 
 
 def _announce(service: Service, port: int) -> Running:
@@ -118,6 +121,18 @@ def sign_in_link(url: str, code: str) -> str:
 def first_user(service: Service) -> UserRow:
     """Return the oldest active administrator. A new service creates one."""
     query = select(UserRow).where(UserRow.is_admin, UserRow.is_active).order_by(UserRow.created, UserRow.id).limit(1)
-    with service.database.read() as db:
-        found = db.scalar(query)
-    return found or create_user(service, FIRST_USER, is_admin=True)
+
+    def find() -> UserRow | None:
+        with service.database.read() as db:
+            return db.scalar(query)
+
+    found = find()
+    if found is not None:
+        return found
+    try:
+        return create_user(service, FIRST_USER, is_admin=True)
+    except AlreadyExistsError:  # another process of a new service was first, or that user was deactivated
+        found = find()
+        if found is None:
+            raise
+        return found

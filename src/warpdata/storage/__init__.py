@@ -32,7 +32,16 @@ from warpdata.storage.range_source import (
 from warpdata.storage.service_client import ClientOptions, ServiceClient, ServiceReply, problem_error
 from warpdata.storage.service_store import ServiceStore
 from warpdata.storage.tokens import forget_token, read_token, save_token
-from warpdata.storage.types import GetResult, ObjectInfo, Reader, Writer, check_expiry, check_key
+from warpdata.storage.types import (
+    GetResult,
+    ObjectInfo,
+    Reader,
+    StagedObject,
+    StagingWriter,
+    Writer,
+    check_expiry,
+    check_key,
+)
 from warpdata.storage.verified_read import REPAIR_HINT, BlobCopy, read_blob, read_verified, retry_corrupt, verify_blob
 from warpdata.storage.wrapper import ReaderWrapper
 
@@ -68,6 +77,8 @@ __all__ = [
     "ServiceClient",
     "ServiceReply",
     "ServiceStore",
+    "StagedObject",
+    "StagingWriter",
     "Writer",
     "check_expiry",
     "check_external_url",

@@ -72,7 +72,7 @@ def open_store(url: str, settings: Settings) -> Writer:
     url = normalize_url(url)
     parts = urlsplit(url)
     if parts.scheme == "file":
-        return LocalStore(Path(unquote(parts.path)))
+        return LocalStore(Path(unquote(parts.path)), sync_writes=settings.sync_writes)
     if parts.scheme == "memory":
         return _open_memory(url)
     client = _Client.of(settings)

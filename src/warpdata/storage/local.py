@@ -64,10 +64,14 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStore:
-    """Implements `Writer` over a directory, which is made on the first write."""
+    """Implements `Writer` over a directory, which is made on the first write.
 
-    def __init__(self, root: Path) -> None:
+    Without `sync_writes`, writes are atomic, but a power cut may take those of the last seconds.
+    """
+
+    def __init__(self, root: Path, *, sync_writes: bool = True) -> None:
         self._root = root
+        self._sync_writes = sync_writes
         self._prefix = f"{root}{os.sep}"
 
     def __repr__(self) -> str:
@@ -176,6 +180,18 @@ class LocalStore:
             staged.file.write(data)
             return self._publish(staged)
 
+    def stage(self, key: str, data: bytes) -> _StagedObject:
+        """Implements `StagingWriter`. The directories on the way to the key are made and synced, too."""
+        with self._translated(key, writing=True):
+            staged = self._new_file(key)
+            try:
+                staged.file.write(data)
+                _sync_before_name(staged)
+            except BaseException:
+                staged.close()
+                raise
+            return _StagedObject(self, key, staged)
+
     def create_file(self, key: str, path: Path, fingerprint: Fingerprint, on_bytes: OnBytes = ignore_bytes) -> bool:
         if self._exists(key):
             return False
@@ -187,6 +203,10 @@ class LocalStore:
         with self._staged(key) as staged:
             staged.file.write(data)
             _sync_before_name(staged)
+            if key.endswith(_UNSYNCED_NAME):
+                # A file system may write a file to the disk when it takes the name of another, as ext4 does. That
+                # takes milliseconds, and a hint that is absent for a moment costs a reader a listing.
+                staged.path.unlink(missing_ok=True)
             staged.replace()
         self._forget(key)
 
@@ -243,6 +263,10 @@ class LocalStore:
         with self._translated(key):
             return os.path.exists(self._prefix + check_key(key))  # noqa: PTH110 - a path object costs as much again
 
+    def _name(self, key: str, staged: AtomicFile) -> bool:
+        with self._translated(key, writing=True):
+            return self._publish(staged)
+
     def _publish(self, staged: AtomicFile) -> bool:
         """Give a staged file its name, which is durable when this returns. False: something has it."""
         _sync_before_name(staged)
@@ -258,16 +282,19 @@ class LocalStore:
 
     @contextmanager
     def _staged(self, key: str) -> Iterator[AtomicFile]:
-        """Open a temporary file inside the root, removed in any case.
+        """Open a temporary file inside the root, removed in any case."""
+        with self._translated(key, writing=True), self._new_file(key) as staged:
+            yield staged
 
-        Its mode is the user's default, because the object keeps it: a shared store must be readable.
-        """
-        with self._translated(key, writing=True):
-            directory = self._root / _TEMPORARY
-            make_directories(directory)
-            temporary = directory / secrets.token_hex(16)
-            with AtomicFile(self._path(key), temporary=temporary, is_durable=_is_durable(key)) as staged:
-                yield staged
+    def _new_file(self, key: str) -> AtomicFile:
+        """Open a temporary file. Its mode is the user's default: the object keeps it, and others must read it."""
+        directory = self._root / _TEMPORARY
+        make_directories(directory)
+        return AtomicFile(
+            self._path(key),
+            temporary=directory / secrets.token_hex(16),
+            is_durable=self._sync_writes and _is_durable(key),
+        )
 
     @contextmanager
     def _translated(self, key: str, *, writing: bool = False) -> Iterator[None]:
@@ -294,6 +321,22 @@ class LocalStore:
         if error.errno in (errno.EACCES, errno.EPERM):
             return AccessDeniedError(f"permission denied for {where}", hint="Check the directory's owner and mode.")
         return StorageError(f"{where}: {error.strerror or error}")
+
+
+class _StagedObject:
+    """A synced temporary file on its way to a key."""
+
+    def __init__(self, store: LocalStore, key: str, staged: AtomicFile) -> None:
+        self._store = store
+        self._key = key
+        self._staged = staged
+
+    def create(self) -> bool:
+        return self._store._name(self._key, self._staged)  # noqa: SLF001 - its own store
+
+    def close(self) -> None:
+        with suppress(OSError):  # garbage collection removes what is left
+            self._staged.close()
 
 
 class OpenFile:

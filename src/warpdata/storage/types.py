@@ -18,7 +18,17 @@ from warpdata.limits import COALESCE_GAP_BYTES, MAX_KEY_LENGTH, MAX_SIGNED_URL_S
 from warpdata.primitives.hashing import Fingerprint, OnBytes, ignore_bytes
 from warpdata.primitives.ranges import ByteRange
 
-__all__ = ["ByteRange", "GetResult", "ObjectInfo", "Reader", "Writer", "check_expiry", "check_key"]
+__all__ = [
+    "ByteRange",
+    "GetResult",
+    "ObjectInfo",
+    "Reader",
+    "StagedObject",
+    "StagingWriter",
+    "Writer",
+    "check_expiry",
+    "check_key",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,25 @@ class Writer(Reader, Protocol):
         Such files have no key, so no reader sees them. A store that cannot list them returns zeros.
         """
         ...
+
+
+class StagedObject(Protocol):
+    """An object whose bytes are durable, and which has no key yet."""
+
+    def create(self) -> bool:
+        """Give the object its key, only if absent. Results are those of `Writer.create`. Called once."""
+        ...
+
+    def close(self) -> None:
+        """Remove an object that got no key. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class StagingWriter(Writer, Protocol):
+    """A writer that can make bytes durable before they get their key, at the same time as other writes."""
+
+    def stage(self, key: str, data: bytes) -> StagedObject: ...
 
 
 def check_expiry(expires_s: int) -> int:

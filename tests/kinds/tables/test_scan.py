@@ -23,6 +23,7 @@ from warpdata.datasets import open_dataset
 from warpdata.kinds.tables import scan
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL
+from warpdata.query import Evaluator, evaluator
 from warpdata.repository.catalog import parse_address
 from warpdata.repository.manifest import iter_shards
 from warpdata.session import Session, connect
@@ -71,6 +72,36 @@ def test_any_number_of_cores_reads_every_row_in_order(tmp_path: Path, cores: int
         wanted = [n for n in range(sum(sizes)) if n % 7 == 3]
         assert table.filter("n % 7 = 3").to_arrow()["n"].to_pylist() == wanted
         assert table.filter("n % 7 = 3").row_numbers().tolist() == wanted
+    finally:
+        CPU_POOL.resize(None)
+
+
+def test_small_shards_of_a_local_store_are_filtered_by_few_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edits leave small shards. A query for each would cost more than all their rows."""
+    table = published([counted(n * 10, 10) for n in range(40)], (tmp_path / "store").as_uri(), tmp_path)
+    wanted = [n for n in range(400) if n % 7 == 3]
+    assert table.filter("n % 7 = 3").row_numbers().tolist() == wanted
+    queries: list[int] = []
+    evaluate = Evaluator._query
+
+    def query(self: Evaluator, rows: pa.Table) -> Any:
+        queries.append(rows.num_rows)
+        return evaluate(self, rows)
+
+    monkeypatch.setattr(Evaluator, "_query", query)
+    assert table.filter("n % 7 = 3 AND x >= 0").to_arrow()["n"].to_pylist() == wanted
+    assert sum(queries) <= 400
+    assert len(queries) <= 2
+
+
+def test_a_large_row_group_is_filtered_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "_MIN_PARALLEL_ROWS", 100)
+    table = published([counted(0, 1003)], (tmp_path / "store").as_uri(), tmp_path)
+    CPU_POOL.resize(4)
+    try:
+        assert table.filter("n % 7 = 3").row_numbers().tolist() == [n for n in range(1003) if n % 7 == 3]
     finally:
         CPU_POOL.resize(None)
 

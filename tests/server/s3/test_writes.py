@@ -8,12 +8,13 @@ import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from boto3.s3.transfer import TransferConfig as PutConfig
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -28,6 +29,7 @@ from warpdata.collections import InboxFiles
 from warpdata.limits import MAX_INBOX_BODY_BYTES, MAX_S3_BODY_BYTES
 from warpdata.server.s3.chunked import BodyRules, decode_body
 from warpdata.server.s3.errors import S3Error
+from warpdata.server.s3.parts import remove_old_parts
 from warpdata.server.s3.sigv4 import Credential
 
 LABEL = json.dumps({"id": 17, "task": {"data": {"image": "s3://acme/pets/v1/images/cats/cat1.jpg"}}}).encode()
@@ -114,7 +116,7 @@ def test_versions_do_not_change_whatever_the_key_may(own_gateway: Gateway) -> No
     assert error_of(client.put_object, Key="packed/HEAD/inbox/x", Body=b"x") == ("AccessDenied", 403)
     assert error_of(client.put_object, Key="pets/v9/inbox/x", Body=b"x") == ("NoSuchKey", 404)
     assert error_of(client.put_object, Key="pets/v1/inbox/../x", Body=b"x") == ("InvalidArgument", 400)
-    assert error_of(client.create_multipart_upload, Key="pets/HEAD/images/x")[1] == 405
+    assert error_of(client.create_multipart_upload, Key="pets/v1/images/x") == ("AccessDenied", 403)
     for name, version in before.items():
         assert wd.dataset(f"acme/pets@{name}", store=own_gateway.session.writer.url).version == version
     assert InboxFiles(own_gateway.session, "acme/pets").files() == []
@@ -270,3 +272,61 @@ def test_checksums_are_those_of_their_definitions() -> None:
     for name, value in (("crc32", "cbf43926"), ("crc32c", "e3069283"), ("crc64nvme", "ae8b14860a799888")):
         headers = {f"x-amz-checksum-{name}": base64.b64encode(bytes.fromhex(value)).decode()}
         assert decode_body(b"123456789", BodyRules(headers, plain, EXAMPLE_SECRET)) == b"123456789"
+
+
+def test_a_large_file_arrives_in_parts(own_gateway: Gateway, tmp_path: Path) -> None:
+    client, http = own_gateway.client(right="head"), PutConfig(multipart_threshold=1, multipart_chunksize=5 << 20)
+    content = bytes(range(256)) * 50_000  # three parts
+    (tmp_path / "large.bin").write_bytes(content)
+    client.upload_file(str(tmp_path / "large.bin"), "acme", "pets/HEAD/images/large.bin", Config=http)
+    pets = wd.collection("acme/pets", store=own_gateway.session.writer.url)
+    assert pets.read("large.bin") == content
+    got = client.get_object(Bucket="acme", Key="pets/HEAD/images/large.bin")
+    assert got["Body"].read() == content
+    assert got["ETag"].strip('"') == hashlib.sha256(content).hexdigest()
+    assert not [*own_gateway.session.writer.list_objects("service/s3-uploads")]
+
+
+def test_parts_that_are_not_those_of_the_upload_are_refused(own_gateway: Gateway) -> None:
+    client, name = own_gateway.client(right="head"), {"Key": "pets/HEAD/images/parts.bin"}
+    begun = client.create_multipart_upload(Bucket="acme", **name)["UploadId"]
+    sent = {**name, "UploadId": begun}
+    etags = [client.upload_part(Bucket="acme", **sent, PartNumber=at, Body=b"%d" % at)["ETag"] for at in (1, 2)]
+    listed = [{"PartNumber": at, "ETag": etag} for at, etag in enumerate(etags, 1)]
+
+    def complete(parts: list[dict[str, Any]]) -> Any:
+        return error_of(client.complete_multipart_upload, **sent, MultipartUpload={"Parts": parts})
+
+    assert complete(listed[::-1]) == ("InvalidPartOrder", 400)
+    assert complete([{**listed[0], "ETag": listed[1]["ETag"]}]) == ("InvalidPart", 400)
+    assert complete([{**listed[0], "ETag": '"x"'}]) == ("InvalidPart", 400)
+    assert error_of(client.upload_part, **sent, PartNumber=10_001, Body=b"") == ("InvalidArgument", 400)
+    other = {**sent, "Key": "pets/HEAD/images/other.bin"}
+    assert error_of(client.upload_part, **other, PartNumber=1, Body=b"") == ("NoSuchUpload", 404)
+    foreign = own_gateway.client(right="inbox")
+    assert error_of(foreign.upload_part, **sent, PartNumber=1, Body=b"") == ("AccessDenied", 403)
+    before = datetime.now(UTC) - timedelta(seconds=60)
+    assert remove_old_parts(own_gateway.session, before) == 0
+    client.abort_multipart_upload(Bucket="acme", **sent)
+    assert complete(listed) == ("NoSuchUpload", 404)
+    client.upload_part(Bucket="acme", **sent, PartNumber=1, Body=b"late")
+    assert remove_old_parts(own_gateway.session, before + timedelta(seconds=120)) == 1
+    pets = wd.collection("acme/pets", store=own_gateway.session.writer.url)
+    assert "parts.bin" not in pets.head.artifact("images")
+
+
+def test_images_leave_head_and_no_version(own_gateway: Gateway) -> None:
+    client = own_gateway.client(right="head")
+    pets = wd.collection("acme/pets", store=own_gateway.session.writer.url)
+    client.put_object(Bucket="acme", Key="pets/HEAD/images/gone.png", Body=b"gone")
+    pets.create_version("with")
+    for _ in range(2):
+        client.delete_object(Bucket="acme", Key="pets/HEAD/images/gone.png")
+    assert "gone.png" not in pets.head.artifact("images")
+    assert error_of(client.get_object, Key="pets/HEAD/images/gone.png") == ("NoSuchKey", 404)
+    assert client.get_object(Bucket="acme", Key="pets/with/images/gone.png")["Body"].read() == b"gone"
+    assert error_of(client.delete_object, Key="pets/with/images/gone.png") == ("AccessDenied", 403)
+    client.put_object(Bucket="acme", Key="pets/with/inbox/1", Body=b"{}")
+    assert error_of(client.delete_object, Key="pets/with/inbox/1") == ("AccessDenied", 403)
+    reader = own_gateway.client(right="ro")
+    assert error_of(reader.delete_object, Key="pets/HEAD/images/cats/cat1.jpg") == ("AccessDenied", 403)

@@ -8,6 +8,19 @@ import { notices } from '../state/session.svelte'
 const AT_A_TIME = 2
 const HIDDEN = ['path', 'hash', 'id', 'image', 'time']
 
+/** Which rows are kept: by a filter, by a class and by subsets. */
+export interface Kept {
+  filter: string
+  className: string
+  subsets: string[]
+}
+
+export const ALL: Kept = { filter: '', className: '', subsets: [] }
+
+export function isNarrow(kept: Kept): boolean {
+  return Boolean(kept.filter || kept.className || kept.subsets.length)
+}
+
 /** Return the columns that have a facet: plain values that are not names of single rows. */
 export function facetColumns(table: TableSchema): Column[] {
   return table.columns.filter((column) => isPlain(column.type) && !column.refers_to && !HIDDEN.includes(column.name))
@@ -32,26 +45,26 @@ export class FacetCounts {
   ) {}
 
   async loadAll(columns: string[]): Promise<void> {
-    await this.#each(columns, new AbortController().signal, '', '', (found) => (this.all = { ...this.all, [found.column]: found }))
+    await this.#each(columns, new AbortController().signal, ALL, (found) => (this.all = { ...this.all, [found.column]: found }))
   }
 
   /** Count again, for another filter. Until the new counts are here, the old ones stay. */
-  async loadKept(columns: string[], filter: string, className: string): Promise<void> {
+  async loadKept(columns: string[], kept: Kept): Promise<void> {
     this.#abort.abort()
     const abort = new AbortController()
     this.#abort = abort
-    if (!filter && !className) {
+    if (!isNarrow(kept)) {
       this.kept = {}
       return
     }
-    await this.#each(columns, abort.signal, filter, className, (found) => (this.kept = { ...this.kept, [found.column]: found }))
+    await this.#each(columns, abort.signal, kept, (found) => (this.kept = { ...this.kept, [found.column]: found }))
   }
 
   stop(): void {
     this.#abort.abort()
   }
 
-  async #each(columns: string[], signal: AbortSignal, filter: string, className: string, take: (found: ColumnStatistics) => void): Promise<void> {
+  async #each(columns: string[], signal: AbortSignal, { filter, className, subsets }: Kept, take: (found: ColumnStatistics) => void): Promise<void> {
     const left = [...columns]
     const work = async (): Promise<void> => {
       for (let column = left.shift(); column !== undefined && !signal.aborted; column = left.shift()) {
@@ -61,6 +74,7 @@ export class FacetCounts {
           columns: [column],
           ...(filter && { filter }),
           ...(className && { class_name: className }),
+          ...(subsets.length && { subset: subsets }),
         }
         const answer = await done(api.GET('/api/v1/datasets/{workspace}/{name}/stats', { params: { path: this.ds.path, query }, signal }))
         if (!signal.aborted && answer.columns[0]) take(answer.columns[0])

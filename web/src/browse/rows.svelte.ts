@@ -11,8 +11,12 @@ export interface Question {
   table: string
   filter: string
   className: string
+  subsets: string[]
   columns: string[] | undefined
 }
+
+/** A row, with its score if a search found it. */
+export type ScoredSample = Sample & { score?: number }
 
 /** The rows that a filter keeps, by their place among them. */
 export class Rows {
@@ -20,7 +24,7 @@ export class Rows {
   problem = $state.raw<Problem>()
   /** Counts pages that came, so that views read their rows again. */
   tick = $state(0)
-  #pages = new Map<number, Sample[]>()
+  #pages = new Map<number, ScoredSample[]>()
   #asked = new Map<number, AbortController>()
   #timer: ReturnType<typeof setTimeout> | undefined
 
@@ -30,7 +34,7 @@ export class Rows {
   ) {}
 
   /** Return a row that is here. Reading `tick` makes it reactive. */
-  at(index: number): Sample | undefined {
+  at(index: number): ScoredSample | undefined {
     return this.tick >= 0 ? this.#pages.get(Math.floor(index / PAGE_ROWS))?.[index % PAGE_ROWS] : undefined
   }
 
@@ -62,7 +66,7 @@ export class Rows {
     const abort = new AbortController()
     this.#asked.set(page, abort)
     try {
-      const samples: Sample[] = []
+      const samples: ScoredSample[] = []
       for (;;) {
         const answer = await this.ask(page * PAGE_ROWS + samples.length, PAGE_ROWS - samples.length, abort.signal)
         samples.push(...answer.samples)
@@ -79,7 +83,7 @@ export class Rows {
     }
   }
 
-  #keep(page: number, samples: Sample[]): void {
+  #keep(page: number, samples: ScoredSample[]): void {
     this.#pages.set(page, samples)
     if (this.#pages.size > KEPT_PAGES) {
       const farthest = [...this.#pages.keys()].reduce((a, b) => (Math.abs(a - page) >= Math.abs(b - page) ? a : b))
@@ -88,8 +92,8 @@ export class Rows {
     this.tick += 1
   }
 
-  ask(offset: number, limit: number, signal?: AbortSignal, columns = this.question.columns) {
-    const { table, filter, className } = this.question
+  ask(offset: number, limit: number, signal?: AbortSignal, columns = this.question.columns): Promise<{ samples: ScoredSample[]; total: number }> {
+    const { table, filter, className, subsets } = this.question
     const query = {
       ref: this.ds.digest,
       table,
@@ -97,6 +101,7 @@ export class Rows {
       limit,
       ...(filter && { filter }),
       ...(className && { class_name: className }),
+      ...(subsets.length && { subset: subsets }),
       ...(columns && { columns }),
     }
     return done(api.GET('/api/v1/datasets/{workspace}/{name}/samples', { params: { path: this.ds.path, query }, ...(signal && { signal }) }))

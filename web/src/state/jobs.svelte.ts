@@ -54,3 +54,22 @@ class Jobs {
 }
 
 export const jobs = new Jobs()
+
+const POLL_MS = 400
+
+/** Wait until a job has ended, and return it. */
+export async function waitForJob(id: string, progress?: (job: Job) => void): Promise<Job> {
+  for (;;) {
+    const job = await done(api.GET('/api/v1/jobs/{job_id}', { params: { path: { job_id: id } } }))
+    progress?.(job)
+    if (ENDED.includes(job.state)) return job
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+  }
+}
+
+/** Return the problem of a job that did not end well. */
+export function problemOfJob(job: Job): Problem | undefined {
+  if (job.state === 'done') return undefined
+  const error = job.error as { code?: string; detail?: string; hint?: string } | null
+  return { status: 0, code: error?.code ?? job.state, detail: error?.detail ?? `The job is ${job.state}.`, hint: error?.hint ?? null }
+}

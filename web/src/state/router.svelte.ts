@@ -11,6 +11,11 @@ class Router {
     return this.url.searchParams.get(name)
   }
 
+  /** All values of a parameter that may be repeated. */
+  all(name: string): string[] {
+    return this.url.searchParams.getAll(name)
+  }
+
   /** Go to an address of this page. */
   go(href: string, { replace = false } = {}): void {
     const next = new URL(href, this.url)
@@ -22,15 +27,18 @@ class Router {
   }
 
   /** Change parameters of the address. A null, or an empty text, removes one. */
-  set(changes: Record<string, string | null | undefined>, { replace = false } = {}): void {
+  set(changes: Record<string, string | string[] | null | undefined>, { replace = false } = {}): void {
     this.go(this.with(changes), { replace })
   }
 
   /** Return the present address with other parameters. */
-  with(changes: Record<string, string | null | undefined>): string {
+  with(changes: Record<string, string | string[] | null | undefined>): string {
     const next = new URL(this.url)
     for (const [name, value] of Object.entries(changes)) {
-      if (value === null || value === undefined || value === '') next.searchParams.delete(name)
+      if (Array.isArray(value)) {
+        next.searchParams.delete(name)
+        for (const one of value) next.searchParams.append(name, one)
+      } else if (value === null || value === undefined || value === '') next.searchParams.delete(name)
       else next.searchParams.set(name, value)
     }
     return next.pathname + next.search
@@ -56,8 +64,8 @@ document.addEventListener('click', (event) => {
 })
 
 /** Return the address of a page of a dataset. Without a ref, it shows the head of `main`. */
-export function datasetHref(id: string, page = '', query: Record<string, string | null | undefined> = {}): string {
-  const kept = Object.entries(query).filter((pair): pair is [string, string] => Boolean(pair[1]))
+export function datasetHref(id: string, page = '', query: Record<string, string | string[] | null | undefined> = {}): string {
+  const kept = Object.entries(query).flatMap(([name, value]) => [value ?? []].flat().map((one): [string, string] => [name, one])).filter((pair) => pair[1])
   const search = new URLSearchParams(kept).toString()
   return `/d/${id}${page ? `/${page}` : ''}${search ? `?${search}` : ''}`
 }

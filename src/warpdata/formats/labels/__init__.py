@@ -37,6 +37,7 @@ from warpdata.formats.labels.label_studio import (
     label_studio_task,
     parse_task,
 )
+from warpdata.formats.labels.label_studio_results import has_region
 from warpdata.formats.labels.model import LabelClass, LabeledImage, LabelSet, measure
 from warpdata.formats.labels.options import LabelOptions
 from warpdata.formats.labels.platform import PLATFORM_VERSIONS, annotation_members
@@ -86,6 +87,7 @@ __all__ = [
     "decode_decimals",
     "geometry_columns",
     "geometry_schema",
+    "has_region",
     "image_names",
     "is_same_drawing",
     "label_config",

@@ -16,7 +16,7 @@ from warpdata.formats.labels.annotations import Annotation, Box, Keypoints, Labe
 from warpdata.formats.labels.brush import decode_brush, encode_brush
 from warpdata.formats.labels.geometry import EXACT, decimals, is_coordinate, shorten
 
-__all__ = ["RESULT_TYPES", "decode_result", "encode_result"]
+__all__ = ["RESULT_TYPES", "decode_result", "encode_result", "has_region"]
 
 _HUNDRED = Decimal(100)
 _FLOAT_DIGITS, _FLOAT_ERROR, _SHORT_PIXELS = 17, Decimal("1e-15"), Decimal("1e-9")
@@ -54,6 +54,11 @@ def encode_result(one: Annotation, size: Size) -> tuple[str, dict[str, Any], Ann
         case Label():
             return "choices", {"choices": [name]}, one
     return None
+
+
+def has_region(one: Annotation) -> bool:
+    """Return whether Label Studio can show an annotation. It has one outline, one line or one point for a region."""
+    return not isinstance(one, Polygon | Polyline | Keypoints) or len(one.points) == 1
 
 
 def decode_result(kind: str, value: Mapping[str, Any], size: Size | None, attributes: dict[str, Any]) -> Annotation:

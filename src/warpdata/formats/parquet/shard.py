@@ -22,7 +22,7 @@ from warpdata.formats.parquet.mmap_cache import MMAP_CACHE, MappedFile
 from warpdata.formats.parquet.page_reader import GroupRows, PageReader
 from warpdata.formats.parquet.range_file import FetchedRanges, RangeFile
 from warpdata.limits import KIB, MAX_FOOTER_BYTES
-from warpdata.primitives.arrow_buffers import as_arrow, check_text
+from warpdata.primitives.arrow_buffers import as_arrow, as_numpy, check_text
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.hashing import blob_key, sha256_hex
 from warpdata.query import Bounds, Predicate
@@ -340,8 +340,8 @@ class ShardFile:
 
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             for chunk in column.chunks if pa.types.is_dictionary(column.type) else ():
-                found = pc.min_max(chunk.indices).as_py()
-                if found["max"] is not None and not 0 <= found["min"] <= found["max"] < len(chunk.dictionary):
+                codes = as_numpy(pc.drop_null(chunk.indices) if chunk.indices.null_count else chunk.indices)
+                if len(codes) and not 0 <= codes.min() <= codes.max() < len(chunk.dictionary):
                     raise CorruptError(
                         f"column {name!r} has a code outside of its dictionary in row group {group} of shard "
                         f"{self.shard.hash}",

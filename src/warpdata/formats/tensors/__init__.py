@@ -27,6 +27,7 @@ from warpdata.formats.tensors.shards import FileShards, StoreShards, cut_shards
 from warpdata.formats.tensors.source_health import SourceStats
 from warpdata.formats.tensors.source_selection import SourcePolicy
 from warpdata.formats.tensors.spec import Crop, Narrow, NormalView, Transpose, crop, narrow, normalize, transpose
+from warpdata.formats.tensors.statistics import TensorDifference, TensorStatistics, compare_tensors, describe_tensor
 from warpdata.formats.tensors.tensor_file import encode_tail
 from warpdata.formats.tensors.tensor_set import TensorSet, open_arrays, open_shards, open_sources, open_tensors
 from warpdata.formats.tensors.transfer import Engine
@@ -63,19 +64,23 @@ __all__ = [
     "Strided",
     "Tensor",
     "TensorDType",
+    "TensorDifference",
     "TensorEntry",
     "TensorIndex",
     "TensorServer",
     "TensorSet",
+    "TensorStatistics",
     "TensorWriter",
     "Transpose",
     "View",
     "ViewExplanation",
     "ViewPlan",
     "artifact_id",
+    "compare_tensors",
     "create_tensors",
     "crop",
     "cut_shards",
+    "describe_tensor",
     "encode_index",
     "encode_tail",
     "leaf_size",

@@ -156,14 +156,11 @@ class MemberIndex:
         if wanted is None or first is None:
             return
         for leaf in self._leaves_from(root, trailer.levels, max(wanted, first)):
-            for position in range(len(leaf)):
+            for position in range(leaf.position_from(max(wanted, first)), len(leaf)):
                 name = leaf.name(position)
-                if name < first:
-                    continue
-                if name.startswith(wanted):
-                    yield self._checked_member(leaf, position)
-                elif name > wanted:
+                if not name.startswith(wanted):
                     return
+                yield self._checked_member(leaf, position, name)
 
     def scan(self) -> Iterator[tuple[Member, tuple[Chunk, ...]]]:
         """Yield all members in order, each with its chunks. A remote index is read in large parts."""
@@ -187,13 +184,13 @@ class MemberIndex:
             else:
                 yield self._leaf(child)
 
-    def _checked_member(self, leaf: Leaf, position: int) -> Member:
+    def _checked_member(self, leaf: Leaf, position: int, name: bytes) -> Member:
         """Return a member with a checked path, because callers may use the path to write files."""
         try:
-            member = leaf.member(position)
+            member = leaf.member(position, name)
             check_member_path(member.path, self._blob.hash)
         except (UnicodeDecodeError, BadInputError) as error:
-            raise self._corrupt(f"it lists a member {leaf.name(position)!r}, which is not an allowed path") from error
+            raise self._corrupt(f"it lists a member {name!r}, which is not an allowed path") from error
         return member
 
     def _read_leaf(self, ref: PageRef) -> Leaf:

@@ -7,7 +7,7 @@ The bytes of an index depend only on the members. Implements "Member index" and 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -155,9 +155,13 @@ class Leaf:
         end = _NAME_END.unpack_from(self._data, record + _MEMBER.size - _NAME_END.size)[0]
         return self._data[self._names + before : self._names + end]
 
-    def member(self, position: int) -> Member:
-        """Return a member. Raise `UnicodeDecodeError` if its name is not UTF-8."""
-        return self._member(position, self.name(position).decode())
+    def member(self, position: int, name: bytes | None = None) -> Member:
+        """Return a member, perhaps with its known name. Raise `UnicodeDecodeError` if the name is not UTF-8."""
+        return self._member(position, (self.name(position) if name is None else name).decode())
+
+    def position_from(self, name: bytes) -> int:
+        """Return the position of the first member whose name is not before `name`. Members are in order of names."""
+        return bisect_left(range(self._count), name, key=self.name)
 
     def _member(self, position: int, path: str) -> Member:
         offset, stored, size, xxh3, chunks, shard, _ = _MEMBER.unpack_from(

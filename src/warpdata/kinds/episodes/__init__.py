@@ -17,12 +17,14 @@ from warpdata.kinds.episodes.index_writer import (
     write_index,
 )
 from warpdata.kinds.episodes.kind import EPISODES, EpisodesInfo
+from warpdata.kinds.episodes.rewards import REWARD, filter_by_reward, read_reward, total_rewards
 from warpdata.kinds.episodes.similarity import Embedder, SimilarEpisode
 from warpdata.kinds.episodes.stage import EpisodesInput, EpisodesSpec
 from warpdata.kinds.episodes.window_spec import Keys, Pad, Resize, WindowKeywords
 
 __all__ = [
     "EPISODES",
+    "REWARD",
     "CameraReader",
     "Embedder",
     "EpisodeDescription",
@@ -41,6 +43,9 @@ __all__ = [
     "StoredEpisode",
     "WindowKeywords",
     "describe_episode",
+    "filter_by_reward",
     "join_descriptions",
+    "read_reward",
+    "total_rewards",
     "write_index",
 ]

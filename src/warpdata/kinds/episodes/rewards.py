@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from warpdata.kinds.episodes.index import EpisodeIndex
 
-__all__ = ["REWARD", "filter_by_reward"]
+__all__ = ["REWARD", "filter_by_reward", "read_reward", "total_rewards"]
 
 REWARD = "reward"
 """The series of rewards in an episode, and the column of their sums."""
@@ -37,19 +37,24 @@ def filter_by_reward(index: EpisodeIndex, table: Table, expression: str) -> Tabl
         return table.filter(expression)
     others = [name for name in bound.columns if name != REWARD]
     rows = index.table.select(others or schema.names[:1]).to_arrow(allow_large=True)
-    rewards = index.rewards.get_or_create(REWARD, lambda: _read_rewards(index), lambda found: int(found.nbytes))
-    rows = rows.append_column(REWARD, [pa.array(rewards, from_pandas=True)]).select(list(bound.columns))
+    rows = rows.append_column(REWARD, [pa.array(total_rewards(index), from_pandas=True)]).select(list(bound.columns))
     kept = RowSelection.of_numbers(np.flatnonzero(Evaluator(bound).mask(rows)))
     return replace(table, filters=(), rows=kept & table.select_rows())
 
 
-def _read_rewards(index: EpisodeIndex) -> NDArray[np.float64]:
-    """Return the sum of the rewards of each episode; NaN for those without."""
+def total_rewards(index: EpisodeIndex) -> NDArray[np.float64]:
+    """Return the sum of the rewards of each episode; NaN for those without. The first call reads all rewards."""
 
-    def read(number: int) -> float:
-        try:
-            return float(np.asarray(index.open(number).read([REWARD])[REWARD], np.float64).sum())
-        except NotFoundError:
-            return np.nan
+    def read() -> NDArray[np.float64]:
+        numbers = range(index.entry.episode_count)
+        return np.array(list(IO_POOL.map_ordered(lambda number: read_reward(index, number), numbers)), np.float64)
 
-    return np.array(list(IO_POOL.map_ordered(read, range(index.entry.episode_count))), np.float64)
+    return index.rewards.get_or_create(REWARD, read, lambda found: int(found.nbytes))
+
+
+def read_reward(index: EpisodeIndex, number: int) -> float:
+    """Return the sum of the rewards of one episode; NaN without rewards."""
+    try:
+        return float(np.asarray(index.open(number).read([REWARD])[REWARD], np.float64).sum())
+    except NotFoundError:
+        return np.nan

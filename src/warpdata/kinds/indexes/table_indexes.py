@@ -50,7 +50,7 @@ class TableIndexes:
         row_count = table.entry.shards.row_count
         if row_count > MAX_SEGMENT_ROWS:
             return None
-        asked = sorted(columns_of(predicate) & self._names.keys())
+        asked = [column for column in sorted(columns_of(predicate) & self._names.keys()) if not self._is_open(column)]
         if len(asked) > 1:
             IO_POOL.map_all(partial(self._open, table), asked)  # directories and footers of all at once
         return plan(predicate, partial(self._find, table), row_count)
@@ -70,6 +70,9 @@ class TableIndexes:
 
     def _find(self, table: IndexedTable, leaf: Leaf) -> LeafIndex | None:
         return next((found for index in self._open(table, leaf.column) if (found := index.find(leaf))), None)
+
+    def _is_open(self, column: str) -> bool:
+        return all(name in self._opened for name in self._names[column])
 
     def _open(self, table: IndexedTable, column: str) -> list[ColumnIndex]:
         if column not in table.schema.names:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from warpdata.errors import CorruptError
 from warpdata.formats.parquet import DecodeOptions, FetchedRanges, GroupRows, RowGroup, ShardFile
-from warpdata.primitives.arrow_buffers import as_bits
+from warpdata.primitives.arrow_buffers import as_bits, filter_rows
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import IO_POOL
 from warpdata.query import Bounds
@@ -215,7 +215,7 @@ class EditedShard:
             return rows
         first_row = self._files[0].file.row_groups()[group].first_row
         mask = self._deletes.live_mask(first_row, first_row + rows.num_rows)
-        return rows if mask is None else rows.filter(as_bits(mask))
+        return rows if mask is None else filter_rows(rows, as_bits(mask))
 
     def _stored_before(self, group: int, row_count: int) -> int:
         """Return how many stored rows of a row group contain its first `row_count` visible rows."""

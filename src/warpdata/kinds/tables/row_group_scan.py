@@ -14,7 +14,7 @@ from warpdata.formats.parquet import DecodeOptions, FetchedRanges, GroupRows, Sh
 from warpdata.kinds.tables.columns import ColumnValues, conform, widen
 from warpdata.kinds.tables.edited_shard import EditedShard, TableShard
 from warpdata.limits import MIB
-from warpdata.primitives.arrow_buffers import as_arrow, as_bits, take_unchecked
+from warpdata.primitives.arrow_buffers import as_arrow, as_bits, filter_rows, take_unchecked
 from warpdata.primitives.cached_property import cached_property
 from warpdata.primitives.parallel import CPU_POOL
 from warpdata.query import Evaluator, RowFilter
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["FilteredScan", "FullScan", "ScanTask", "is_short", "is_sparse"]
+__all__ = ["FilteredScan", "FullScan", "ScanTask", "is_short", "is_small", "is_sparse"]
 
 _SHORT_FRACTION = 4
 _TAKE_FRACTION = 2
 _SPARSE_FRACTION = 64
+_SMALL_ROWS = 8192
 _PART_BYTES_PER_CORE = 2 * MIB
 """Decoded columns that the filter mostly discards stay in the processor's caches, without too many small steps."""
 
@@ -78,10 +79,16 @@ class ScanTask:
         return rows if self.take == self.group_rows else rows.slice(self.skip, self.take)
 
 
+def is_small(task: ScanTask) -> bool:
+    """Return whether a task of a local file has so few rows that evaluating a filter costs more than reading them."""
+    return task.take <= _SMALL_ROWS and task.file.is_local and not task.is_prefix and not task.sparse
+
+
 class FullScan:
     """Reads all rows of its tasks. Safe to share between threads."""
 
     fetches_again = False
+    joins_small = False
 
     def __init__(self, schema: pa.Schema, keeps_dictionaries: bool = False) -> None:
         self.columns: Sequence[str] = schema.names
@@ -109,6 +116,15 @@ class FullScan:
         return conform(kept, self._schema)
 
 
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """The rows of a task, with True for those that match the filter."""
+
+    task: ScanTask
+    rows: pa.Table
+    mask: NDArray[np.bool_]
+
+
 class FilteredScan:
     """Reads the rows of its tasks that a filter keeps. Safe to share between threads."""
 
@@ -124,6 +140,10 @@ class FilteredScan:
         self._evaluator = Evaluator(row_filter)
         filterable = self.columns if self._evaluator.uses_kernels else ()
         self._options = DecodeOptions(dictionaries=(*filterable, *self._rest))
+        self.joins_small = self._evaluator.needs_sql
+        """True if `evaluate_together` saves work."""
+        self._evaluated: dict[int, _Evaluated] = {}
+        """Small tasks with the values of the filter, by the identity of the task, until it is read."""
 
     def fetch(self, task: ScanTask) -> FetchedRanges | None:
         """Fetch what `read` and `match` decode; None if they will decode less, or nothing."""
@@ -148,12 +168,26 @@ class FilteredScan:
         """Return the numbers of the rows that the filter keeps, counted over the table."""
         return self._select(task, fetched)[1].positions + task.first_row
 
+    def evaluate_together(self, tasks: Sequence[ScanTask]) -> None:
+        """Evaluate the filter for small tasks of local files at once. Reading each of them uses the result."""
+        import pyarrow as pa
+
+        small = [task for task in tasks if is_small(task) and self._candidates(task) is None]
+        decoded = [task.decode(self.columns, {}, self._options) for task in small]
+        if len(decoded) < 2 or any(rows.schema != decoded[0].schema for rows in decoded):
+            return
+        mask, start = self._evaluator.mask(pa.concat_tables(decoded)), 0
+        for task, rows in zip(small, decoded, strict=True):
+            self._evaluated[id(task)] = _Evaluated(task, rows, mask[start : start + rows.num_rows])
+            start += rows.num_rows
+
     def _select(self, task: ScanTask, fetched: FetchedRanges | None) -> tuple[pa.Table, Selection, Selection]:
         """Return rows of the columns of the filter, the rows of the task that it keeps, and these among the former."""
-        candidates = None if fetched else self._candidates(task)
+        evaluated = self._evaluated.pop(id(task), None)
+        candidates = None if fetched or evaluated else self._candidates(task)
         if candidates is None:
-            rows = task.decode(self.columns, fetched or {}, self._options)
-            mask = self._evaluator.mask(rows)
+            found = evaluated or self._evaluate(task, fetched)
+            rows, mask = found.rows, found.mask
             selection = Selection(mask if task.kept is None else mask & Selection.of(task.kept, task.take).mask)
             return rows, selection, selection
         if not len(candidates):
@@ -161,6 +195,10 @@ class FilteredScan:
         rows = widen(task.file.take_rows([GroupRows(task.group, candidates + task.skip)], self.columns), task.widened)
         chosen = Selection(self._evaluator.mask(rows))
         return rows, Selection.of(candidates[chosen.positions], task.take), chosen
+
+    def _evaluate(self, task: ScanTask, fetched: FetchedRanges | None) -> _Evaluated:
+        rows = task.decode(self.columns, fetched or {}, self._options)
+        return _Evaluated(task, rows, self._evaluator.mask(rows, is_alone=task.parallel_columns))
 
     def _candidates(self, task: ScanTask) -> NDArray[np.int64] | None:
         """Return the rows of a task that may match, by what the file says beside its footer; None if that may be any.
@@ -241,7 +279,7 @@ class Selection:
         has_one_chunk = all(column.num_chunks == 1 for column in rows.columns)  # else taking copies the column
         if has_one_chunk and len(self.positions) * _TAKE_FRACTION < len(self.mask):
             return _by_name(take_unchecked(rows, self._arrow_positions))
-        return _by_name(rows.filter(self._arrow_mask))
+        return _by_name(filter_rows(rows, self._arrow_mask))
 
     @cached_property
     def _arrow_positions(self) -> pa.Array:

@@ -2,8 +2,9 @@
 
 A task is one row group. I/O threads fetch its bytes while CPU threads decode earlier row groups; results come in table
 order. On many cores a thread decodes several row groups of a local file in a row, because threads that change files
-often wait for the interpreter. The look-ahead is a share of the memory of all readers. No task runs after the
-iteration ends, however it ends.
+often wait for the interpreter. A thread also reads several small shards in a row, such as those of edits, if the filter
+needs SQL. The look-ahead is a share of the memory of all readers. No task runs after the iteration ends, however it
+ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from warpdata.formats.parquet import FetchedRanges, GroupRows
 from warpdata.kinds.tables.assignment import RowRange
 from warpdata.kinds.tables.columns import find_widened, select_fields
 from warpdata.kinds.tables.edited_shard import TableShard
-from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short, is_sparse
+from warpdata.kinds.tables.row_group_scan import FilteredScan, FullScan, ScanTask, is_short, is_small, is_sparse
 from warpdata.kinds.tables.table_shards import TableShards
 from warpdata.limits import KIB
 from warpdata.primitives.parallel import CPU_POOL, IO_POOL, READ_MEMORY
@@ -46,6 +47,8 @@ _LARGE_SHARE = 0.75
 """A task with more than this part of the rows works alone for most of the time."""
 _MIN_PREFIX_SAVING_BYTES = 512 * KIB
 _SPARSE_TASK_ROWS = 256
+_MAX_SMALL_ROWS = 64 * 1024
+"""Small tasks with up to this many rows together are read by one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +112,25 @@ def _run(scan: Scan, opener: TableShards, load_page: LoadPage, reader: _Reader, 
                     yield read(first[0], {})
                     return
             tasks = chain(first, tasks)
-            yield from _run_ahead(scan, tasks, ahead, lambda run: _start(run.tasks, reader, read, io, cpu))
+            yield from _run_ahead(
+                scan,
+                tasks,
+                ahead,
+                lambda run: _start(run.tasks, reader, read, io, cpu),
+                joins_small=reader.joins_small and scan.ahead_rows is None,
+            )
     finally:
         io.shutdown(cancel_futures=True)
         cpu.shutdown(cancel_futures=True)
 
 
 def _run_ahead(
-    scan: Scan, tasks: Iterator[ScanTask], ahead: ReadAhead, start: Callable[[_Run], Callable[[], list[_T]]]
+    scan: Scan,
+    tasks: Iterator[ScanTask],
+    ahead: ReadAhead,
+    start: Callable[[_Run], Callable[[], list[_T]]],
+    *,
+    joins_small: bool,
 ) -> Iterator[_T]:
     """Start runs of tasks as memory and cores allow, and yield their results in order."""
     cores = CPU_POOL.size
@@ -133,7 +147,7 @@ def _run_ahead(
         ahead.give_back(run.size_bytes)
         return found
 
-    for run in _runs(scan, tasks, cores):
+    for run in _runs(scan, tasks, cores, joins_small=joins_small):
         while pending and is_full(run):
             yield from next_results()
         while not ahead.take(run.size_bytes):  # a reader that holds nothing may take anything
@@ -145,7 +159,7 @@ def _run_ahead(
 
 @dataclass(slots=True)
 class _Run:
-    """Tasks that one thread executes: several of a local file, or one."""
+    """Tasks that one thread executes: several of a local file, several small ones of local files, or one."""
 
     tasks: list[ScanTask]
     size_bytes: int
@@ -154,8 +168,11 @@ class _Run:
     def row_count(self) -> int:
         return sum(task.take for task in self.tasks)
 
+    def admits_small(self, task: ScanTask) -> bool:
+        return is_small(task) and is_small(self.tasks[0]) and self.row_count + task.take <= _MAX_SMALL_ROWS
 
-def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
+
+def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int, *, joins_small: bool = False) -> Iterator[_Run]:
     """Group tasks of the same local file. Runs begin short, for the first rows, and end short, for an even finish."""
     max_bytes = READ_MEMORY.ahead_bytes // (_AHEAD_PER_CORE * cores)
     run: _Run | None = None
@@ -167,13 +184,14 @@ def _runs(scan: Scan, tasks: Iterator[ScanTask], cores: int) -> Iterator[_Run]:
             max_tasks = 1
         if run is not None:
             is_same = run.tasks[0].file is task.file and task.file.is_local and not task.is_prefix
-            if is_same and len(run.tasks) < max_tasks and run.size_bytes + size_bytes <= max_bytes:
+            is_wanted = is_same and len(run.tasks) < max_tasks and run.size_bytes + size_bytes <= max_bytes
+            if is_wanted or (joins_small and run.admits_small(task)):
                 run.tasks.append(task)
                 run.size_bytes += size_bytes
                 continue
             yield run
         run = _Run([task], size_bytes)
-        if max_tasks <= 1:
+        if max_tasks <= 1 and not (joins_small and is_small(task)):
             yield run
             run = None
     if run is not None:
@@ -187,7 +205,7 @@ def _start(
     task = tasks[0]
     if task.file.is_local:
         executor = io if task.is_prefix else cpu
-        return executor.submit(lambda: [read(each, {}) for each in tasks]).result
+        return executor.submit(lambda: _read_all(tasks, reader, read)).result
     if task.is_prefix or task.sparse:
         return io.submit(lambda: [read(task, {})]).result
 
@@ -203,6 +221,12 @@ def _start(
 
     submitted = io.submit(fetch)
     return lambda: [submitted.result()()]
+
+
+def _read_all(tasks: Sequence[ScanTask], reader: _Reader, read: _Read[_T]) -> list[_T]:
+    if isinstance(reader, FilteredScan) and reader.joins_small and len(tasks) > 1:
+        reader.evaluate_together(tasks)
+    return [read(each, {}) for each in tasks]
 
 
 def _share_cores(tasks: Iterator[ScanTask], cores: int) -> Iterator[ScanTask]:

@@ -23,9 +23,11 @@ from warpdata.repository.catalog.records import Commit, Head, Hint, HistoryEntry
 from warpdata.repository.catalog.removal import finish_removal, revive_refs
 from warpdata.repository.catalog.writes import (
     CheckLease,
+    NewEntry,
     Pause,
     Transaction,
     advance,
+    create_entry,
     put_manifest,
     put_named_by_content,
 )
@@ -104,8 +106,12 @@ def commit(
             return Committed(base.version, base.commit, base.sequence, changed=False)
         if newest is not None and newest.removed is not None:
             _leave_tombstone(writer, txn, newest, pause)
-        head = _write_records(writer, txn, newest, proposed, pause)
-        if advance(writer, txn, head, pause, check_lease):
+        records = _Records.of(txn, newest, proposed)
+        head = records.head
+        with NewEntry(writer, txn, head) as entry:
+            IO_POOL.run_all([*records.writes(writer, txn, pause), entry.stage])
+            is_head = create_entry(writer, txn, head, entry, pause, check_lease)
+        if is_head:
             _finish(writer, txn, head, on_committed)
             return Committed(head.version, head.commit, head.sequence, changed=True)
         pause(attempt)
@@ -125,13 +131,13 @@ def store_version(writer: Writer, txn: Transaction, propose: Propose, pause: Pau
     if proposed is None:
         assert base is not None, "an empty branch has nothing to keep"
         return Committed(base.version, base.commit, base.sequence, changed=False)
-    stored = _write_records(writer, txn, newest, proposed, pause)
+    stored = _store(writer, txn, _Records.of(txn, newest, proposed), pause)
     return Committed(stored.version, stored.commit, base.sequence if base else 0, changed=False)
 
 
 def store_after(writer: Writer, txn: Transaction, base: Head, proposed: Manifest | Proposed, pause: Pause) -> Committed:
     """Store a manifest and its commit after a given one, which no branch need have. Nothing refers to them yet."""
-    stored = _write_records(writer, txn, base, proposed, pause)
+    stored = _store(writer, txn, _Records.of(txn, base, proposed), pause)
     return Committed(stored.version, stored.commit, base.sequence, changed=stored.version != base.version)
 
 
@@ -188,33 +194,51 @@ def _leave_tombstone(writer: Writer, txn: Transaction, tombstone: Head, pause: P
     settle(writer, txn.dataset_id, tombstone, pause)
 
 
-def _write_records(
-    writer: Writer, txn: Transaction, base: Head | None, proposed: Manifest | Proposed, pause: Pause
-) -> Head:
-    """Store the manifest, the commit and what else is proposed, at the same time. No reader needs them before the head.
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What a commit stores, at the same time and in any order, before its head refers to it."""
 
-    All of them are durable when this returns.
-    """
-    if isinstance(proposed, Manifest):
-        proposed = Proposed(proposed)
-    manifest = proposed.manifest
-    version = version_of(manifest)
-    has_parent = base is not None and (base.removed is None or txn.operation == RESTORE)
-    record = Commit(
-        version=version,
-        parents=(*([base.commit] if base is not None and has_parent else []), *([txn.merged] if txn.merged else [])),
-        txn_id=txn.txn_id,
-        operation=txn.operation,
-        author=txn.author,
-        message=txn.message,
-        time=txn.time,
-        id_counters=_unstated_counters(manifest, proposed.id_counters),
-    )
-    commit_id, data = encode_commit(record)
-    key = commit_key(txn.dataset_id, commit_id)
-    records = [lambda: put_manifest(writer, manifest, pause), lambda: put_named_by_content(writer, key, data, pause)]
-    IO_POOL.run_all([*proposed.writes, *records])
-    return Head(base.sequence + 1 if base else 1, commit_id, version, txn.txn_id)
+    head: Head
+    manifest: Manifest
+    commit: bytes
+    others: Sequence[Callable[[], object]]
+
+    @staticmethod
+    def of(txn: Transaction, base: Head | None, proposed: Manifest | Proposed) -> _Records:
+        if isinstance(proposed, Manifest):
+            proposed = Proposed(proposed)
+        manifest = proposed.manifest
+        version = version_of(manifest)
+        has_parent = base is not None and (base.removed is None or txn.operation == RESTORE)
+        parent = [base.commit] if base is not None and has_parent else []
+        record = Commit(
+            version=version,
+            parents=(*parent, *([txn.merged] if txn.merged else [])),
+            txn_id=txn.txn_id,
+            operation=txn.operation,
+            author=txn.author,
+            message=txn.message,
+            time=txn.time,
+            id_counters=_unstated_counters(manifest, proposed.id_counters),
+        )
+        commit_id, data = encode_commit(record)
+        head = Head(base.sequence + 1 if base else 1, commit_id, version, txn.txn_id)
+        return _Records(head, manifest, data, proposed.writes)
+
+    def writes(self, writer: Writer, txn: Transaction, pause: Pause) -> list[Callable[[], object]]:
+        """Return the writes of all objects. Each is durable when its write returns."""
+        key = commit_key(txn.dataset_id, self.head.commit)
+        return [
+            *self.others,
+            lambda: put_manifest(writer, self.manifest, pause),
+            lambda: put_named_by_content(writer, key, self.commit, pause),
+        ]
+
+
+def _store(writer: Writer, txn: Transaction, records: _Records, pause: Pause) -> Head:
+    """Store the objects of a commit, and return the head that would name it."""
+    IO_POOL.run_all(records.writes(writer, txn, pause))
+    return records.head
 
 
 def _unstated_counters(manifest: Manifest, counters: Mapping[str, int]) -> dict[str, int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 from warpdata.errors import (
     CommitUnknownError,
@@ -25,14 +26,16 @@ from warpdata.repository.catalog.branches import read_head
 from warpdata.repository.catalog.layout import head_key, manifest_key
 from warpdata.repository.catalog.records import Head, encode_record
 from warpdata.repository.manifest import Manifest, encode_manifest, parse_manifest, version_of
-from warpdata.storage import GenerationReader, Reader, Writer, verify_blob
+from warpdata.storage import GenerationReader, Reader, StagedObject, StagingWriter, Writer, verify_blob
 
 __all__ = [
     "ATTEMPTS",
     "CheckLease",
+    "NewEntry",
     "Pause",
     "Transaction",
     "advance",
+    "create_entry",
     "put_blob",
     "put_blob_file",
     "put_create_only",
@@ -193,15 +196,55 @@ def replace_constant(writer: Writer, key: str, data: bytes, pause: Pause) -> Non
     retry_unknown(lambda: writer.replace(key, data), pause)
 
 
+class NewEntry:
+    """A log entry that a transaction is about to create. Leave the `with` block when it is created, or another is."""
+
+    def __init__(self, writer: Writer, txn: Transaction, head: Head) -> None:
+        self._writer = writer
+        self._key = head_key(txn.dataset_id, txn.branch, head.sequence)
+        self._data = encode_record(head)
+        self._staged: StagedObject | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._staged is not None:
+            self._staged.close()
+
+    def stage(self) -> None:
+        """Make the bytes durable ahead of their key, if the store can. Runs at the same time as other writes."""
+        if isinstance(self._writer, StagingWriter):
+            self._staged = self._writer.stage(self._key, self._data)
+
+    def create(self) -> bool:
+        """Create the entry. The result is that of `Writer.create`. Safe to call again after a lost reply."""
+        staged, self._staged = self._staged, None
+        if staged is None:
+            return self._writer.create(self._key, self._data)
+        try:
+            return staged.create()
+        finally:
+            staged.close()
+
+
 def advance(writer: Writer, txn: Transaction, head: Head, pause: Pause, check_lease: CheckLease = None) -> bool:
     """Create the log entry. True: it is this transaction's. False: another writer's, and this one cannot appear."""
-    key = head_key(txn.dataset_id, txn.branch, head.sequence)
-    data = encode_record(head)
+    with NewEntry(writer, txn, head) as entry:
+        return create_entry(writer, txn, head, entry, pause, check_lease)
+
+
+def create_entry(
+    writer: Writer, txn: Transaction, head: Head, entry: NewEntry, pause: Pause, check_lease: CheckLease = None
+) -> bool:
+    """Create a log entry that may be staged. Results are those of `advance`."""
     may_have_landed = False
     for attempt in range(ATTEMPTS):
         try:
             require_lease(check_lease)
-            if writer.create(key, data):
+            if entry.create():
                 return True
             may_have_landed = True
             seen = read_head(writer, txn.dataset_id, txn.branch, head.sequence)

@@ -6,6 +6,7 @@ Implements "Leases" of docs/specs/gc.md.
 from __future__ import annotations
 
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -91,8 +92,8 @@ class Lease:
         self._clock = clock
         self._since = since
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="warp-lease", daemon=True)
-        self._thread.start()
+        # `Thread.start` waits until the thread runs. On a busy machine a small commit would wait longer than it works.
+        start_new_thread(self._renew, ())
         self.condemned = CondemnedKeys()
 
     def check(self) -> None:

@@ -238,13 +238,14 @@ class ShardLookup:
 
     def __init__(self, shards: ShardList, load_page: LoadPage) -> None:
         self._shards = shards
+        self._count = shards.shard_count
         self._top = _Listed.of(shards.pages or shards.shards)
         self._open = functools.lru_cache(maxsize=_CACHED_PAGES)(
             lambda page, level: _Listed.of(open_page(page, load_page(page), level))
         )
 
     def __len__(self) -> int:
-        return self._shards.shard_count
+        return self._count
 
     def at(self, position: int) -> Shard:
         """Return the shard at a position. Raise `BadInputError` if the list is shorter."""
@@ -252,15 +253,13 @@ class ShardLookup:
             raise BadInputError(f"there is no shard {position}: the list has {len(self)}")
         listed, level = self._top, self._shards.levels
         while True:
-            entries = listed.entries
-            for entry in entries if level else entries[position : position + 1]:
-                if isinstance(entry, Shard):
-                    return entry
-                if position < entry.shard_count:
-                    level -= 1
-                    listed = self._open(entry, level)
-                    break
-                position -= entry.shard_count
+            at = bisect_right(listed.firsts, position) - 1 if level else position
+            entry = listed.entries[at]
+            if isinstance(entry, Shard):
+                return entry
+            position -= listed.firsts[at]
+            level -= 1
+            listed = self._open(entry, level)
 
     def holding(self, row: int) -> tuple[int, Shard]:
         """Return the shard with a row, after the number of its first row. Raise `BadInputError` beyond the end."""
@@ -298,14 +297,20 @@ class ShardLookup:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The entries of a page, and the first row of each. The last start is the number of rows."""
+    """The entries of a page, and the first row of each. The last start is the number of rows.
+
+    `firsts` are the positions of the first shard below each page; none for a page of shards.
+    """
 
     entries: Sequence[Shard] | Sequence[Page]
     starts: list[int]
+    firsts: list[int]
 
     @staticmethod
     def of(entries: Sequence[Shard] | Sequence[Page]) -> _Listed:
-        return _Listed(entries, [*accumulate((entry.row_count or 0 for entry in entries), initial=0)])
+        starts = [*accumulate((entry.row_count or 0 for entry in entries), initial=0)]
+        counts = (entry.shard_count for entry in entries if isinstance(entry, Page))
+        return _Listed(entries, starts, [*accumulate(counts, initial=0)][:-1])
 
     def holding(self, row: int) -> int:
         """Return the position of the entry with a row. Entries without rows are skipped."""

@@ -17,6 +17,8 @@ from warpdata.server.access.credentials import (
     find_user,
     issue_sign_in_code,
     list_tokens,
+    recall_sign_in,
+    recall_token,
     redeem_sign_in_code,
     revoke_token,
     set_role,
@@ -42,8 +44,9 @@ from warpdata.server.access.s3_keys import (
     create_s3_key,
     list_s3_keys,
     revoke_s3_key,
+    secret_of_s3_key,
 )
-from warpdata.server.access.signed_urls import FileGrant, sign_file, verify_file
+from warpdata.server.access.signed_urls import FileGrant, recall_file, sign_file, verify_file
 
 __all__ = [
     "SIGN_IN_S",
@@ -79,10 +82,14 @@ __all__ = [
     "list_s3_keys",
     "list_tokens",
     "load_roles",
+    "recall_file",
+    "recall_sign_in",
+    "recall_token",
     "record",
     "redeem_sign_in_code",
     "revoke_s3_key",
     "revoke_token",
+    "secret_of_s3_key",
     "set_role",
     "sign_file",
     "verify_file",

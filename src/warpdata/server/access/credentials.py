@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
 
 from warpdata.errors import AlreadyExistsError, AuthenticationError, BadInputError, NotFoundError
 from warpdata.primitives.hashing import sha256_hex
@@ -32,6 +33,8 @@ __all__ = [
     "is_user_name",
     "issue_sign_in_code",
     "list_tokens",
+    "recall_sign_in",
+    "recall_token",
     "redeem_sign_in_code",
     "revoke_token",
     "set_role",
@@ -56,6 +59,14 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
+class _Identity:
+    """A principal, and when what it presented expires."""
+
+    principal: Principal
+    expires: str
+
+
+@dataclass(frozen=True, slots=True)
 class IssuedToken:
     """A token with its secret, which is shown once and cannot be read again."""
 
@@ -70,11 +81,12 @@ def create_user(service: Service, name: str, *, is_admin: bool = False) -> UserR
             f"{name[:200]!r} is not the name of a user",
             hint="Write letters, digits and . _ @ + -, such as ana@acme",
         )
-    with service.database.write() as db:
-        if db.scalar(select(UserRow).where(UserRow.name == name)) is not None:
-            raise AlreadyExistsError(f"there is a user {name!r} already", hint="Choose another name.")
-        row = UserRow(id=service.new_id(), name=name, is_admin=is_admin, is_active=True, created=service.now())
-        db.add(row)
+    row = UserRow(id=service.new_id(), name=name, is_admin=is_admin, is_active=True, created=service.now())
+    try:
+        with service.database.write() as db:
+            db.add(row)
+    except IntegrityError as error:  # names are unique
+        raise AlreadyExistsError(f"there is a user {name!r} already", hint="Choose another name.") from error
     return row
 
 
@@ -141,12 +153,29 @@ def begin_sign_in(service: Service, user_id: str) -> str:
 
 def find_sign_in(service: Service, secret: str) -> Principal | None:
     """Return the principal of a cookie; None if it has expired or was signed out."""
+    key = ("sign-in", _hashed(secret))
+    found: _Identity | None = service.identities.ask(key, lambda: _read_sign_in(service, key[1]))
+    return None if found is None else found.principal
+
+
+def recall_sign_in(service: Service, secret: str) -> Principal | None:
+    """Return the principal of a cookie that was found within the last second. Asks nothing of the database."""
+    return _recalled(service, ("sign-in", _hashed(secret)))
+
+
+def _read_sign_in(service: Service, hashed: str) -> _Identity | None:
     with service.database.read() as db:
-        row = db.get(SignInRow, _hashed(secret))
+        row = db.get(SignInRow, hashed)
         user = None if row is None or row.expires <= service.now() else db.get(UserRow, row.user_id)
-        if user is None or not user.is_active:
+        if row is None or user is None or not user.is_active:
             return None
-        return Principal(user.id, user.name, load_roles(db, user.id, is_admin=user.is_admin))
+        principal = Principal(user.id, user.name, load_roles(db, user.id, is_admin=user.is_admin))
+        return _Identity(principal, row.expires)
+
+
+def _recalled(service: Service, key: tuple[str, str]) -> Principal | None:
+    found: _Identity | None = service.identities.recall(key)
+    return None if found is None or found.expires <= service.now() else found.principal
 
 
 def end_sign_in(service: Service, secret: str) -> None:
@@ -179,14 +208,27 @@ def create_token(service: Service, user_id: str, new: NewToken) -> IssuedToken:
 
 def find_token(service: Service, secret: str) -> Principal:
     """Return the principal of a token. `AuthenticationError` if it is unknown, expired or revoked."""
+    key = ("token", _hashed(secret))
+    found: _Identity | None = service.identities.ask(key, lambda: _read_token(service, key[1]))
+    if found is None:
+        raise AuthenticationError(_INVALID_TOKEN, hint="Create another, and send it as `Authorization: Bearer`.")
+    return found.principal
+
+
+def recall_token(service: Service, secret: str) -> Principal | None:
+    """Return the principal of a token that was found within the last second. Asks nothing of the database."""
+    return _recalled(service, ("token", _hashed(secret)))
+
+
+def _read_token(service: Service, hashed: str) -> _Identity | None:
     with service.database.read() as db:
-        row = db.scalar(select(TokenRow).where(TokenRow.hash == _hashed(secret)))
+        row = db.scalar(select(TokenRow).where(TokenRow.hash == hashed))
         user = None if row is None else db.get(UserRow, row.user_id)
         if row is None or user is None or not user.is_active or not is_live(row, service.now()):
-            raise AuthenticationError(_INVALID_TOKEN, hint="Create another, and send it as `Authorization: Bearer`.")
+            return None
         roles = load_roles(db, user.id, is_admin=user.is_admin)
     reach = Place(row.workspace, row.dataset or None) if row.workspace else None
-    return Principal(user.id, user.name, roles, Scope(row.scope), reach, row.id)
+    return _Identity(Principal(user.id, user.name, roles, Scope(row.scope), reach, row.id), row.expires)
 
 
 def list_tokens(service: Service, user_id: str) -> list[TokenRow]:

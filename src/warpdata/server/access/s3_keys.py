@@ -24,7 +24,7 @@ from warpdata.server.database import S3KeyRow, UserRow
 from warpdata.server.s3 import KeyRight, KnownKey, S3Grant, derive_secret, is_access_key, new_access_key
 from warpdata.server.service import Service
 
-__all__ = ["IssuedS3Key", "NewS3Key", "S3KeyRing", "create_s3_key", "list_s3_keys", "revoke_s3_key"]
+__all__ = ["IssuedS3Key", "NewS3Key", "S3KeyRing", "create_s3_key", "list_s3_keys", "revoke_s3_key", "secret_of_s3_key"]
 
 _FRESH_S = 1.0
 _KEYS = 10_000
@@ -89,6 +89,11 @@ def revoke_s3_key(service: Service, user_id: str, access_key: str) -> None:
         row.revoked = row.revoked or service.now()
 
 
+def secret_of_s3_key(service: Service, access_key: str) -> str:
+    """Return the secret of a key that the service itself hands to a tool."""
+    return derive_secret(_master_key(service), access_key)
+
+
 @dataclass(frozen=True)
 class S3KeyRing:
     """Finds keys in the database. What it has read is good for a second."""
@@ -101,11 +106,20 @@ class S3KeyRing:
     def find(self, access_key: str, ip: str) -> KnownKey | None:
         """Return the key if it is valid now."""
         now = self.service.session.timer()
-        known = self._known.get((access_key, ip))
-        if known is None or now - known[0] >= _FRESH_S:
+        known = self._fresh(access_key, ip)
+        if known is None:
             known = (now, self._read(access_key, ip))
             self._known.put((access_key, ip), known)
         return known[1]
+
+    def recall(self, access_key: str, ip: str) -> KnownKey | None:
+        """Return the key if it was valid within the last second. Asks nothing of the database."""
+        known = self._fresh(access_key, ip)
+        return None if known is None else known[1]
+
+    def _fresh(self, access_key: str, ip: str) -> tuple[float, KnownKey | None] | None:
+        known = self._known.get((access_key, ip))
+        return None if known is None or self.service.session.timer() - known[0] >= _FRESH_S else known
 
     def forget(self) -> None:
         """Read all keys again, because one was revoked here."""

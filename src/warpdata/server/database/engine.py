@@ -38,6 +38,8 @@ class Database:
         self.is_sqlite = engine.dialect.name == "sqlite"
         self.path = Path(engine.url.database) if self.is_sqlite and engine.url.database else None
         self._writer: Any = threading.Lock() if self.is_sqlite else nullcontext()
+        self.commits = 0
+        """Transactions that this process has committed, at least. What it has read before may be out of date."""
 
     @property
     def engine(self) -> Engine:
@@ -53,8 +55,10 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[OrmSession]:
         """Yield a session that commits at the end, or rolls back if the block raises."""
-        with self._writer, OrmSession(self._writing, expire_on_commit=False) as session, session.begin():
-            yield session
+        with self._writer, OrmSession(self._writing, expire_on_commit=False) as session:
+            with session.begin():
+                yield session
+            self.commits += 1
 
     def close(self) -> None:
         """Close all idle connections."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text, false
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = [
@@ -20,6 +20,8 @@ __all__ = [
     "IdentityRow",
     "JobLogRow",
     "JobRow",
+    "LabelBatchRow",
+    "LabelConnectionRow",
     "MemberRow",
     "PartialFileRow",
     "ProviderSignInRow",
@@ -253,6 +255,8 @@ class UploadRow(ServiceTable):
     created: Mapped[str] = mapped_column(_TIME)
     version: Mapped[str | None] = mapped_column(_HASH)
     """The version that the commit made; None while files are collected."""
+    only_images: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    """Files that are no images are refused when they arrive."""
 
 
 class UploadFileRow(ServiceTable):
@@ -358,3 +362,47 @@ class ProviderSignInRow(ServiceTable):
     verifier: Mapped[str] = mapped_column(String(128))
     nonce: Mapped[str] = mapped_column(_HASH)
     expires: Mapped[str] = mapped_column(_TIME)
+
+
+class LabelConnectionRow(ServiceTable):
+    """A labelling tool that works on a dataset: its address, the token of its API, and the S3 key that it uses."""
+
+    __tablename__ = "label_connections"
+    id: Mapped[str] = mapped_column(_ID, primary_key=True)
+    workspace: Mapped[str] = mapped_column(_NAME, index=True)
+    dataset: Mapped[str] = mapped_column(_NAME)
+    tool: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str] = mapped_column(_NAME)
+    url: Mapped[str] = mapped_column(Text)
+    token: Mapped[str] = mapped_column(Text)
+    """Sent to the tool, so it is stored as it is."""
+    access_key: Mapped[str] = mapped_column(String(20))
+    secret: Mapped[str] = mapped_column(_HASH)
+    """What the tool sends with its calls to the service."""
+    owner_id: Mapped[str] = mapped_column(_ID)
+    echo: Mapped[str | None] = mapped_column(_ID)
+    """The number of the last webhook that was sent to see whether it arrives."""
+    last_event: Mapped[str | None] = mapped_column(_TIME)
+    created: Mapped[str] = mapped_column(_TIME)
+
+
+class LabelBatchRow(ServiceTable):
+    """Images of one version that were sent to a labelling tool as a project."""
+
+    __tablename__ = "label_batches"
+    id: Mapped[str] = mapped_column(_ID, primary_key=True)
+    connection_id: Mapped[str] = mapped_column(ForeignKey("label_connections.id", ondelete="CASCADE"), index=True)
+    title: Mapped[str] = mapped_column(_NAME)
+    version: Mapped[str] = mapped_column(_HASH)
+    ref: Mapped[str] = mapped_column(_NAME)
+    """The name of the version when it was sent, for people."""
+    project: Mapped[str | None] = mapped_column(_ID)
+    tasks: Mapped[int] = mapped_column(_BIG)
+    labelled: Mapped[int] = mapped_column(_BIG)
+    received: Mapped[int] = mapped_column(_BIG)
+    """Items of the inbox that the tool's project has made so far, counted when it was last asked."""
+    author: Mapped[str] = mapped_column(_NAME)
+    job_id: Mapped[str] = mapped_column(_ID)
+    error: Mapped[str | None] = mapped_column(Text)
+    polled: Mapped[str | None] = mapped_column(_TIME)
+    created: Mapped[str] = mapped_column(_TIME)

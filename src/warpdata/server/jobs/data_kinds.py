@@ -15,28 +15,38 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
-from warpdata.collections import FILES, Collection, is_collection
+from warpdata.collections import (
+    FILES,
+    Collection,
+    LabelExportRequest,
+    export_labels,
+    is_collection,
+    quoted_lists,
+)
 from warpdata.datasets import Dataset, open_dataset
 from warpdata.errors import BadInputError, InvalidSourceError
 from warpdata.exporters import EXPORT_FORMATS, ExportOptions, export_dataset
 from warpdata.ingest import IngestReport, audiofolder, csv, imagefolder, webdataset
 from warpdata.limits import MAX_FETCHED_BYTES
-from warpdata.primitives.progress import ProgressEvent
+from warpdata.primitives.progress import Progress, ProgressEvent
 from warpdata.publish import DatasetBuilder
 from warpdata.repository.catalog import MAIN, Address, find_head
 from warpdata.server.access import Place
 from warpdata.server.index import record_change
 from warpdata.server.jobs.results import keep_result
 from warpdata.server.jobs.run import JobRun
+from warpdata.server.jobs.selections import selected_paths
 from warpdata.server.quotas import check_quota
 from warpdata.server.safe_http import FetchLimits, stream_safely
 from warpdata.server.unpacking import ARCHIVE_SUFFIXES, place_file, unpack_archive
 from warpdata.server.uploads import copy_files, discard_upload, find_upload
 
-__all__ = ["IMPORT_FORMATS", "SERVICE_EXPORTS", "export_version", "import_dataset"]
+__all__ = ["IMPORT_FORMATS", "LABEL_EXPORTS", "SERVICE_EXPORTS", "export_version", "import_dataset"]
 
 SERVICE_EXPORTS = ("platform", "files")
 """Formats beside those of the library: a collection in Platform Format, and the plain files of an artifact."""
+LABEL_EXPORTS = ("coco", "yolo", "voc", "cvat", "label-studio", "datumaro")
+"""Formats of labels, for collections."""
 IMPORT_FORMATS = ("imagefolder", "audiofolder", "tables", "webdataset", "platform", "files")
 _FETCH = FetchLimits(connect_s=10, total_s=24 * 3600, max_bytes=MAX_FETCHED_BYTES, max_redirects=5)
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -83,6 +93,8 @@ def _write(run: JobRun, dataset: Dataset, folder: Path) -> Mapping[str, Any]:
     def on_progress(event: ProgressEvent) -> None:
         run.progress(event.done_bytes, event.total_bytes)
 
+    if given["format"] in LABEL_EXPORTS:
+        return _write_labels(run, dataset, folder, on_progress)
     if given["format"] in EXPORT_FORMATS:
         options = ExportOptions(
             given.get("table"), given.get("columns"), given.get("filter"), given.get("label"), given.get("split")
@@ -105,6 +117,17 @@ def _write(run: JobRun, dataset: Dataset, folder: Path) -> Mapping[str, Any]:
         ):
             place_file(folder, document).write_text(json.dumps(make(dataset.version), indent=1), encoding="utf-8")
     return {"files": total}
+
+
+def _write_labels(run: JobRun, dataset: Dataset, folder: Path, on_progress: Progress) -> Mapping[str, Any]:
+    """Write the labels and images of a selection. The report lists what the format does not hold."""
+    given = run.arguments
+    where = given.get("filter")
+    if given.get("paths") or given.get("class_name"):
+        wanted = selected_paths(run)
+        where = " OR ".join(f"({one})" for one in quoted_lists("path", wanted)) or "path = ''"
+    report = export_labels(dataset, folder, LabelExportRequest(given["format"], where=where), on_progress).document()
+    return {name: value for name, value in report.items() if name != "target"}
 
 
 def _pack(folder: Path, archive: Path, check: Callable[[], None]) -> None:

@@ -9,10 +9,14 @@ from typing import Any
 from warpdata.maintenance import verify
 from warpdata.primitives.progress import ProgressEvent
 from warpdata.server.index import synchronize
+from warpdata.server.jobs.analysis_kinds import check_labels, compute_map
 from warpdata.server.jobs.care_kinds import collect_garbage, scrub_store
 from warpdata.server.jobs.collection_kinds import check_collection_integrity, purge_image, repair_collection
 from warpdata.server.jobs.data_kinds import export_version, import_dataset
 from warpdata.server.jobs.run import JobKind, JobRun
+from warpdata.server.jobs.selections import change_images
+from warpdata.server.jobs.sql_kind import publish_query
+from warpdata.server.labelling import send_batch, sync_labels
 
 __all__ = ["KINDS"]
 
@@ -49,13 +53,19 @@ def _verify(run: JobRun) -> Mapping[str, Any]:
 
 
 KINDS: dict[str, JobKind] = {
+    "change-images": change_images,
     "export": export_version,
     "gc": collect_garbage,
     "import": import_dataset,
     "integrity": check_collection_integrity,
+    "label-batch": send_batch,
+    "labels": sync_labels,
+    "map": compute_map,
     "purge": purge_image,
+    "quality": check_labels,
     "repair": repair_collection,
     "scrub": scrub_store,
+    "sql-publish": publish_query,
     "synchronize": _synchronize,
     "verify": _verify,
 }

@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session as OrmSession
 
 from warpdata.errors import LimitExceededError, NotFoundError
 from warpdata.limits import MAX_SCHEDULES
-from warpdata.server.access import Place
+from warpdata.primitives.hashing import sha256_hex
+from warpdata.server.access import Place, Principal
 from warpdata.server.database import JobRow, ScheduleRow
 from warpdata.server.jobs.queue import JobState, NewJob, enqueue
 from warpdata.server.service import Service
@@ -23,14 +24,17 @@ __all__ = [
     "NewSchedule",
     "create_schedule",
     "ensure_daily_scrub",
+    "ensure_label_schedule",
     "find_schedule",
     "no_schedule",
+    "remove_label_schedule",
     "start_due_jobs",
 ]
 
 DAILY_SCRUB = "daily-scrub"
 """The id of the schedule that every service begins with. It can be changed and switched off."""
 _DAY_S = 24 * 3600
+_LABELS_S = 300
 _AT_ONCE = 20
 
 
@@ -78,6 +82,25 @@ def ensure_daily_scrub(service: Service) -> None:
     new = NewSchedule("scrub", "", _DAY_S)
     with suppress(IntegrityError), service.database.write() as db:  # another replica starts too
         db.add(_make_row(service, DAILY_SCRUB, new))
+
+
+def ensure_label_schedule(service: Service, db: OrmSession, place: Place, caller: Principal) -> None:
+    """Create the schedule that asks the tools of a dataset for labels, unless there is one."""
+    if db.get(ScheduleRow, _label_schedule(place)) is None:
+        arguments = {"author": caller.name}
+        new = NewSchedule("labels", caller.user_id, _LABELS_S, place, arguments)
+        db.add(_make_row(service, _label_schedule(place), new))
+
+
+def remove_label_schedule(db: OrmSession, place: Place) -> None:
+    """Remove the schedule of a dataset that has no tools any more."""
+    row = db.get(ScheduleRow, _label_schedule(place))
+    if row is not None:
+        db.delete(row)
+
+
+def _label_schedule(place: Place) -> str:
+    return sha256_hex(f"labels {place}".encode())[:32]
 
 
 def start_due_jobs(service: Service) -> int:

@@ -26,6 +26,8 @@ from warpdata.server.jobs.run import JobEndedError, JobRun
 from warpdata.server.jobs.schedules import ensure_daily_scrub, start_due_jobs
 from warpdata.server.problems import describe_error
 from warpdata.server.service import Service
+from warpdata.server.tracing import job_span
+from warpdata.server.uploads import remove_expired_uploads
 from warpdata.server.webhooks import WebhookSender
 
 __all__ = ["JobWorker", "start_workers", "stop_workers"]
@@ -93,7 +95,8 @@ class JobWorker:
     def _run(self, row: JobRow) -> None:
         run = JobRun(self._service, row, self._id, self._ending.is_set)
         try:
-            result = KINDS[row.kind](run)
+            with job_span(row):
+                result = KINDS[row.kind](run)
         except JobEndedError:
             if self._ending.is_set():
                 release(self._service, row.id, self._id)
@@ -122,6 +125,7 @@ class JobWorker:
         synchronize(self._service)
         start_due_jobs(self._service)
         remove_old_results(self._service)
+        remove_expired_uploads(self._service)
         with self._service.database.write() as db:
             db.execute(delete(EventRow).where(EventRow.time < self._service.later(-_EVENTS_S)))
             db.execute(delete(IdempotencyRow).where(IdempotencyRow.created < self._service.later(-_ANSWERS_S)))

@@ -60,7 +60,7 @@ async def _stream(request: Request, service: Service, workspace: str | None, las
         yield ": connected\n\n"
         while not await request.is_disconnected() and not state.is_ending:
             try:  # roles and sign-ins change while the stream is open
-                caller = await run_in_threadpool(get_principal, request, service)
+                caller = await get_principal(request, service)
             except WarpError:
                 return
             rows = await run_in_threadpool(_after, service, last)

@@ -7,25 +7,29 @@ the service: browsers get them sandboxed, and what could run is a download.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from warpdata.datasets import Dataset
-from warpdata.kinds.artifacts import Artifact
 from warpdata.limits import MAX_SIGNED_URL_S, MEMBER_CHUNK_BYTES
 from warpdata.server.access import Action, FileGrant, authorize, sign_file, verify_file
-from warpdata.server.byte_ranges import parse_range
 from warpdata.server.caller import Caller, ServiceOf
-from warpdata.server.media_types import is_active, media_type
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.parameters import Answer, EntryName, RefQuery, dataset_place
 from warpdata.server.service import is_pinned
+from warpdata.server.stored_files import (
+    FOREVER,
+    REVALIDATED,
+    SIGNED,
+    FileRequest,
+    StoredFile,
+    file_head,
+    find_file,
+    safe_name,
+)
 
-__all__ = ["IfNoneMatch", "MemberPath", "StoredFile", "find_file", "router"]
+__all__ = ["IfNoneMatch", "MemberPath", "router"]
 
 router = APIRouter(tags=["files"])
 MemberPath = Annotated[str, Path(max_length=4096, description="The path of the file in its artifact.")]
@@ -37,8 +41,6 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     304: {"description": "The file has the ETag of `If-None-Match`."},
     416: {"description": "The range begins behind the end of the file."},
 }
-_FOREVER = "private, max-age=31536000, immutable"
-_EXPOSED = "ETag, Content-Length, Content-Range, Accept-Ranges"
 _PATH = "/datasets/{workspace}/{name}/images/{path:path}"
 
 
@@ -70,21 +72,6 @@ class FileList(Answer):
     next_cursor: str | None
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """A file of one version, found but not read."""
-
-    artifact: Artifact
-    path: str
-    size_bytes: int
-    sha256: str | None
-    checksum: int
-
-    @property
-    def etag(self) -> str:
-        return f'"{self.sha256}"' if self.sha256 else f'"xxh3-{self.checksum:016x}-{self.size_bytes:x}"'
-
-
 @router.get(_PATH + "/url", summary="Make a URL for a file", operation_id="get_file_url")
 def get_file_url(
     *,
@@ -113,7 +100,7 @@ def get_file_url(
             dataset_id, found.version, file.artifact.name, file.path, caller.user_id, caller.token_id, expires
         )
         base = (service.options.public_url or str(request.base_url)).rstrip("/")
-        url = f"{base}/api/v1/files/{sign_file(service, grant)}/{_safe_name(path)}"
+        url = f"{base}/api/v1/files/{sign_file(service, grant)}/{safe_name(path)}"
     return FileUrl(
         url=url,
         expires_in=expires_in,
@@ -139,7 +126,7 @@ def get_file(
 ) -> Response:
     """Read a file, or a range of it. Answers by version are cached for ever, those by branch are checked each time."""
     _, dataset = service.open(dataset_id, ref)
-    caching = _FOREVER if is_pinned(ref) else "private, no-cache"
+    caching = FOREVER if is_pinned(ref) else REVALIDATED
     return _answer(find_file(dataset, artifact, path), FileRequest(request.method, wanted, if_none_match, caching))
 
 
@@ -166,11 +153,7 @@ def get_signed_file(
     authorize(principal, Action.READ, dataset_place(grant.dataset_id))
     _, dataset = service.open(grant.dataset_id, grant.version)
     file = find_file(dataset, grant.artifact, grant.path)
-    answer = _answer(file, FileRequest(request.method, wanted, if_none_match, "private, max-age=3600"))
-    answer.headers["Access-Control-Allow-Origin"] = "*"
-    answer.headers["Access-Control-Expose-Headers"] = _EXPOSED
-    answer.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-    return answer
+    return _answer(file, FileRequest(request.method, wanted, if_none_match, SIGNED, is_cross_origin=True))
 
 
 @router.get("/datasets/{workspace}/{name}/files", summary="List files")
@@ -188,7 +171,7 @@ def list_files(
     _, dataset = service.open(dataset_id, ref)
     opened = dataset.artifact(artifact)
     listed: list[FileView] = []
-    for member in opened.members(prefix):
+    for member in opened.members(prefix, after):
         if member.path > after:
             listed.append(FileView(path=member.path, size_bytes=member.size_bytes))
         if len(listed) > limit:
@@ -197,52 +180,14 @@ def list_files(
     return FileList(version=dataset.version, artifact=opened.name, files=listed[:limit], next_cursor=following)
 
 
-def find_file(dataset: Dataset, artifact: str | None, path: str) -> StoredFile:
-    """Find a file in an artifact, by default the one called "images" or the only one."""
-    chosen = "images" if artifact is None and "images" in dataset.artifacts else artifact
-    opened = dataset.artifact(chosen)
-    member = opened.member(path)
-    is_whole = opened.entry.kind == "files" and opened.entry.compression is None
-    sha256 = opened.shard_of(path).hash if is_whole else None
-    return StoredFile(opened, path, member.size_bytes, sha256, member.xxh3)
-
-
-@dataclass(frozen=True, slots=True)
-class FileRequest:
-    """What a client asks of a file."""
-
-    method: str
-    range: str | None
-    if_none_match: str | None
-    caching: str
-
-
 def _answer(file: StoredFile, request: FileRequest) -> Response:
-    kind = media_type(file.path)
-    headers = {
-        "Accept-Ranges": "bytes",
-        "ETag": file.etag,
-        "Cache-Control": request.caching,
-        "Content-Security-Policy": "sandbox; default-src 'none'",
-        "Content-Disposition": f"{'attachment' if is_active(kind) else 'inline'}; {_disposition(file.path)}",
-    }
-    if request.if_none_match is not None and file.etag in request.if_none_match:
-        return Response(status_code=304, headers=headers)
-    span = parse_range(request.range, file.size_bytes)
-    if span is None:
-        headers["Content-Range"] = f"bytes */{file.size_bytes}"
-        return Response(status_code=416, headers=headers)
-    headers["Content-Length"] = str(len(span))
-    status = 200
-    if request.range is not None and len(span) < file.size_bytes:
-        status = 206
-        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{file.size_bytes}"
-    if request.method == "HEAD":
-        return Response(status_code=status, headers=headers, media_type=kind)
+    head = file_head(file, request)
+    if head.span is None:
+        return Response(status_code=head.status, headers=head.headers)
     if file.size_bytes <= MEMBER_CHUNK_BYTES:
         body = file.artifact.read(file.path)
-        return Response(body[span.start : span.stop], status, headers, kind)
-    return StreamingResponse(_chunks(file.artifact.open(file.path), span), status, headers, kind)
+        return Response(body[head.span.start : head.span.stop], head.status, head.headers)
+    return StreamingResponse(_chunks(file.artifact.open(file.path), head.span), head.status, head.headers)
 
 
 def _chunks(opened: BinaryIO, span: range) -> Iterator[bytes]:
@@ -254,13 +199,3 @@ def _chunks(opened: BinaryIO, span: range) -> Iterator[bytes]:
             data = opened.read(min(left, MEMBER_CHUNK_BYTES))
             left -= len(data)
             yield data
-
-
-def _safe_name(path: str) -> str:
-    """Return the name of a file in letters that stay as they are in a URL."""
-    name = path.rpartition("/")[2]
-    return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in name)[-128:]
-
-
-def _disposition(path: str) -> str:
-    return f"filename=\"{_safe_name(path)}\"; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"

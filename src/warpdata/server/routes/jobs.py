@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -134,8 +135,8 @@ def list_jobs(
         created, _, job_id = cursor.partition("_")
         is_older = (JobRow.created < created) | ((JobRow.created == created) & (JobRow.id < job_id))
         query = query.where(is_older)
-    with service.database.read() as db:
-        listed = db.scalars(query.execution_options(yield_per=_READ_AHEAD))
+    streamed = query.execution_options(yield_per=_READ_AHEAD)
+    with service.database.read() as db, closing(db.scalars(streamed)) as listed:
         rows = list(islice((row for row in listed if _is_visible(caller, row)), limit + 1))
     following = f"{rows[limit - 1].created}_{rows[limit - 1].id}" if len(rows) > limit else None
     return JobList(jobs=[JobView.model_validate(row) for row in rows[:limit]], next_cursor=following)

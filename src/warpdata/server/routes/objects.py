@@ -5,29 +5,22 @@ The client checks what it gets: keys of blobs, manifests and commits are hashes,
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
 from datetime import UTC
-from email.utils import format_datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
-from warpdata.limits import MAX_KEY_LENGTH, MIB
-from warpdata.server.byte_ranges import parse_range
+from warpdata.limits import MAX_KEY_LENGTH
 from warpdata.server.caller import Caller, ServiceOf
-from warpdata.server.objects import authorize_read, digest_of, list_folders, no_object
+from warpdata.server.objects import authorize_read, list_folders
 from warpdata.server.objects import list_objects as list_readable
 from warpdata.server.routes.parameters import Answer
-from warpdata.server.service import Service
-from warpdata.storage import ByteRange, ObjectInfo, Reader
+from warpdata.server.stored_objects import ObjectRequest, describe_object, etag_of, send_object
+from warpdata.storage import ObjectInfo
 
-__all__ = ["BYTES", "ObjectKey", "router", "send_object"]
+__all__ = ["BYTES", "ObjectKey", "router"]
 
 router = APIRouter(prefix="/objects", tags=["objects"])
-_PART_BYTES = 4 * MIB
-_ONE_RANGE = re.compile(r"bytes=([0-9]+-[0-9]*|-[0-9]+)")
 _KEY = r"^[^\x00-\x1f\x7f\\]+$"
 ObjectKey = Annotated[str, Path(min_length=1, max_length=MAX_KEY_LENGTH, pattern=_KEY, description="A store key.")]
 BYTES: dict[int | str, dict[str, Any]] = {
@@ -97,54 +90,11 @@ def get_object(
 ) -> Response:
     """Read an object, or a range of it. A blob is an object of each dataset that has a version with it."""
     authorize_read(service, caller, key)
-    reader = service.session.writer
-    info = reader.stat(key)
-    etag = _etag(info)
-    headers = {
-        "ETag": etag,
-        "Cache-Control": "private, max-age=31536000, immutable" if digest_of(key) else "private, no-cache",
-        "Content-Security-Policy": "sandbox; default-src 'none'",
-        "Content-Disposition": "attachment",
-    }
-    if info.modified is not None:
-        headers["Last-Modified"] = format_datetime(info.modified.astimezone(UTC), usegmt=True)
-    if if_none_match is not None and etag in if_none_match:
-        return Response(status_code=304, headers=headers)
-    return send_object(service, request.method, key, info.size_bytes, wanted, headers)
-
-
-def send_object(
-    service: Service, method: str, key: str, size_bytes: int, wanted: str | None, headers: Mapping[str, str]
-) -> Response:
-    """Answer with a stored object, or with one range of it. `headers` say what it is."""
-    reader, kind, sent = service.session.writer, "application/octet-stream", {"Accept-Ranges": "bytes", **headers}
-    span = parse_range(wanted, size_bytes)
-    if span is None:
-        return Response(status_code=416, headers={**sent, "Content-Range": f"bytes */{size_bytes}"})
-    is_part = _ONE_RANGE.fullmatch(wanted or "") is not None and bool(span)
-    if is_part:
-        sent["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size_bytes}"
-    sent["Content-Length"] = str(len(span))
-    status = 206 if is_part else 200
-    if method == "HEAD" or not span:
-        return Response(b"", status, sent, kind)
-    if len(span) <= _PART_BYTES:
-        return Response(bytes(reader.read_range(key, ByteRange(span.start, span.stop))), status, sent, kind)
-    return StreamingResponse(_parts(reader, key, span), status, sent, kind)
-
-
-def _parts(reader: Reader, key: str, span: range) -> Iterator[memoryview]:
-    for start in range(span.start, span.stop, _PART_BYTES):
-        yield reader.read_range(key, ByteRange(start, min(start + _PART_BYTES, span.stop)))
-
-
-def _etag(info: ObjectInfo) -> str:
-    tag = digest_of(info.key) or (info.etag or "").removeprefix("W/").strip('"')
-    if not tag:
-        raise no_object(info.key)
-    return f'"{tag}"'
+    info = service.session.writer.stat(key)
+    wanted_object = ObjectRequest(request.method, key, wanted, if_none_match)
+    return send_object(service.session.writer, wanted_object, info.size_bytes, describe_object(info))
 
 
 def _view(info: ObjectInfo) -> ObjectView:
     modified = None if info.modified is None else info.modified.astimezone(UTC).isoformat()
-    return ObjectView(key=info.key, size_bytes=info.size_bytes, etag=_etag(info), modified=modified)
+    return ObjectView(key=info.key, size_bytes=info.size_bytes, etag=etag_of(info), modified=modified)

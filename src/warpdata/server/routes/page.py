@@ -26,6 +26,8 @@ _POLICY = "; ".join(
     )
 )
 """No inline script or style, no evaluation, and nothing from another origin."""
+_WORKER_POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' data:"
+"""Of scripts, where it binds workers only. They read episodes, whose checksums and codecs are WebAssembly."""
 Accepted = Annotated[str, Header(alias="Accept-Encoding", max_length=1024)]
 Known = Annotated[str, Header(alias="If-None-Match", max_length=1024)]
 
@@ -53,7 +55,8 @@ def get_asset(request: Request, name: str, accepted: Accepted = "", known: Known
     found = files.assets.get(name)
     if found is None:
         raise NotFoundError(f"the page has no file {name[:200]!r}", hint="Load the page again.")
-    return _answer(found, {"Cache-Control": "public, max-age=31536000, immutable"}, accepted, known)
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "Content-Security-Policy": _WORKER_POLICY}
+    return _answer(found, headers, accepted, known)
 
 
 def _answer(file: PageFile, headers: dict[str, str], accepted: str, known: str) -> Response:

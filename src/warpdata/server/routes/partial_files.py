@@ -6,6 +6,7 @@ Any tus client continues an upload after a broken connection at the last byte th
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
 from binascii import Error as Base64Error
@@ -18,7 +19,7 @@ from warpdata.errors import BadInputError, ConflictError, LimitExceededError
 from warpdata.limits import MAX_FILE_BYTES, MAX_PARTIAL_BYTES, MIB
 from warpdata.primitives.hashing import is_digest
 from warpdata.server.caller import ServiceOf
-from warpdata.server.database import PartialFileRow
+from warpdata.server.database import PartialFileRow, UploadRow
 from warpdata.server.problems import problem
 from warpdata.server.routes.parameters import dataset_place
 from warpdata.server.routes.uploads import UploadId, Writable, bytes_body
@@ -135,12 +136,12 @@ async def append(
         if expected and len(waiting) > limit:
             raise LimitExceededError("a part with a checksum has at most 64 MiB", hint="Send smaller parts.")
         while not expected and len(waiting) >= limit:
-            row = await _store(service, row, bytes(waiting[:limit]))
+            row = await _store(service, upload, row, bytes(waiting[:limit]))
             del waiting[:limit]
     if expected and not hmac.compare_digest(hashlib.new(expected[0], waiting).digest(), expected[1]):
         return problem(460, "bad_input", "the body does not have this checksum", "Send the part again.")
     if waiting:
-        row = await _store(service, row, bytes(waiting))
+        row = await _store(service, upload, row, bytes(waiting))
     return Response(status_code=204, headers={**_TUS, "Upload-Offset": str(row.offset)})
 
 
@@ -153,8 +154,9 @@ def terminate(service: ServiceOf, dataset_id: Writable, upload_id: UploadId, par
     return Response(status_code=204, headers=_TUS)
 
 
-async def _store(service: Service, row: PartialFileRow, data: bytes) -> PartialFileRow:
-    return await run_in_threadpool(append_part, service, row, row.offset, data)
+async def _store(service: Service, upload: UploadRow, row: PartialFileRow, data: bytes) -> PartialFileRow:
+    store = functools.partial(append_part, only_images=upload.only_images)
+    return await run_in_threadpool(store, service, row, row.offset, data)
 
 
 def _parse_metadata(text: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ from warpdata.server.routes.parameters import (
 )
 from warpdata.server.service import Service
 
-__all__ = ["RefPath", "Writable", "router"]
+__all__ = ["CommitView", "RefPath", "Writable", "commit_view", "router"]
 
 router = APIRouter(prefix="/datasets/{workspace}/{name}", tags=["history"])
 Writable = Annotated[str, Depends(Authorized(Action.WRITE))]
@@ -172,7 +172,7 @@ def list_commits(
     history = service.session.catalog.history(found, None if cursor else limit + 1)
     if cursor is not None:
         history = _after(history, cursor)
-    page = [_commit_view(entry) for entry in islice(history, limit + 1)]
+    page = [commit_view(entry) for entry in islice(history, limit + 1)]
     following = page[limit - 1].commit if len(page) > limit else None
     return CommitList(commits=page[:limit], next_cursor=following)
 
@@ -276,6 +276,7 @@ def _after(history: Iterator[HistoryEntry], commit: str) -> Iterator[HistoryEntr
     raise BadInputError("the cursor is not a commit of this history", kind=ErrorKind.TOKEN_MISMATCH)
 
 
-def _commit_view(entry: HistoryEntry) -> CommitView:
+def commit_view(entry: HistoryEntry) -> CommitView:
+    """Return a commit as an answer."""
     found = to_revision(entry)
     return CommitView(**{name: getattr(found, name) for name in CommitView.model_fields})

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import StringConstraints
 
 from warpdata.limits import MAX_CLASS_NAME_LENGTH
 from warpdata.server.caller import ServiceOf
 from warpdata.server.routes.datasets import ColumnView, Readable
 from warpdata.server.routes.parameters import Answer, EntryName, FilterText, PageCursor, PageLimit, RefQuery
 from warpdata.server.samples import SampleQuery, describe_column, pinned_version, read_page
+from warpdata.server.subsets import MAX_SUBSET_LENGTH, MAX_SUBSETS
 
 __all__ = ["router"]
 
@@ -20,6 +22,14 @@ _MAX_COLUMNS = 64
 ClassName = Annotated[
     str | None,
     Query(max_length=MAX_CLASS_NAME_LENGTH, description="Keep images of a collection that have this class."),
+]
+Subsets = Annotated[
+    list[Annotated[str, StringConstraints(max_length=MAX_SUBSET_LENGTH)]] | None,
+    Query(
+        alias="subset",
+        max_length=MAX_SUBSETS,
+        description="Rows that no filter expresses, such as `cell:3:5:car` or `quality:tiny`. Repeat it for several.",
+    ),
 ]
 ColumnNames = Annotated[
     list[Annotated[str, Query(max_length=1024)]] | None,
@@ -100,6 +110,7 @@ def list_samples(
     limit: PageLimit = 100,
     cursor: PageCursor = None,
     class_name: ClassName = None,
+    subsets: Subsets = None,
     offset: Annotated[int, Query(ge=0, le=2**53, description="The number of rows to leave out, without a cursor.")] = 0,
 ) -> SamplePage:
     """List the rows of a table that a filter keeps, in table order.
@@ -107,7 +118,8 @@ def list_samples(
     All pages of one read show the version of the first page, however the branch moves. A page ends early if its rows
     are large.
     """
-    query = SampleQuery(table, expression, tuple(columns) if columns else None, limit, cursor, offset, class_name)
+    shown = tuple(columns) if columns else None
+    query = SampleQuery(table, expression, shown, limit, cursor, offset, class_name, tuple(subsets or ()))
     _, dataset = service.open(dataset_id, pinned_version(query) or ref)
     page = read_page(service, dataset, query)
     return SamplePage(
@@ -130,12 +142,13 @@ def get_stats(
     table: EntryName = None,
     expression: Annotated[FilterText, Query(alias="filter")] = None,
     class_name: ClassName = None,
+    subsets: Subsets = None,
 ) -> StatisticsView:
     """Count nulls and values, and make histograms, over the rows that a filter keeps.
 
     Of a table with more than 5,000,000 rows, a random part of that size is read, and `is_sampled` is true.
     """
-    query = SampleQuery(table, expression, class_name=class_name)
+    query = SampleQuery(table, expression, class_name=class_name, subsets=tuple(subsets or ()))
     _, dataset = service.open(dataset_id, ref)
     found = [describe_column(service, dataset, query, column) for column in columns]
     return StatisticsView(version=dataset.version, columns=[ColumnStatisticsView.model_validate(one) for one in found])

@@ -25,9 +25,12 @@ _Seconds = Annotated[int, Field(ge=300, le=366 * 24 * 3600)]
 
 
 class NewScheduleBody(Body):
-    """A job for a dataset, every so many seconds. With `deep`, an integrity check reads all bytes."""
+    """A job for a dataset, every so many seconds. With `deep`, an integrity check reads all bytes.
 
-    kind: Literal["integrity", "scrub"]
+    `labels` takes labels from the S3 gateway and from connected tools into the inbox.
+    """
+
+    kind: Literal["integrity", "scrub", "labels"]
     every_s: _Seconds = 24 * 3600
     deep: bool = False
 

@@ -13,9 +13,10 @@ from warpdata.primitives.hashing import blob_key
 from warpdata.server.caller import ServiceOf
 from warpdata.server.media_types import media_type
 from warpdata.server.routes.datasets import Readable
-from warpdata.server.routes.files import IfNoneMatch, MemberPath, StoredFile, find_file
+from warpdata.server.routes.files import IfNoneMatch, MemberPath
 from warpdata.server.routes.parameters import EntryName, RefQuery
 from warpdata.server.service import Service, is_pinned
+from warpdata.server.stored_files import StoredFile, find_file
 from warpdata.server.thumbnails import MEDIA_TYPE
 
 __all__ = ["router"]

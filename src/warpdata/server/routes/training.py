@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import StringConstraints
 
-from warpdata.collections import TrainingJob
+from warpdata.collections import TrainingJob, store_variables
 from warpdata.limits import MAX_TRAINING_TEXT_LENGTH
-from warpdata.server.caller import Caller, Once, ServiceOf
+from warpdata.server.caller import BaseUrl, Caller, Once, ServiceOf
 from warpdata.server.index import record_change
 from warpdata.server.routes.collections import open_collection
 from warpdata.server.routes.datasets import Readable
@@ -40,7 +40,10 @@ class EndBody(Body):
 
 
 class TrainingJobView(Answer):
-    """A training job. `environment` is the block of variables that its trainer starts with, without credentials."""
+    """A training job. `environment` is the block of variables that its trainer starts with, without credentials.
+
+    Its addresses are those of the service: `WARP_STORE` for `wd.connect`, `S3_ENDPOINT` and `BUCKET_NAME` for S3.
+    """
 
     job_id: str
     snapshot_id: str
@@ -65,7 +68,7 @@ class TrainingJobList(Answer):
 
 @router.post("", summary="Start a training job", status_code=201, response_model=TrainingJobView)
 def create_training_job(
-    service: ServiceOf, caller: Caller, dataset_id: Writable, body: NewTrainingJobBody, once: Once
+    *, service: ServiceOf, caller: Caller, dataset_id: Writable, base: BaseUrl, body: NewTrainingJobBody, once: Once
 ) -> Response:
     """Pin HEAD as the version `training-job-<id>`, and record the job. Repeating it with the same id returns it."""
 
@@ -74,7 +77,7 @@ def create_training_job(
         job = collection.start_training(body.task_type, body.model_name, job_id=body.job_id)
         detail = {"training_job": job.job_id, "version": job.version}
         record_change(service, caller, dataset_id, "start-training", detail)
-        return _view(job)
+        return _view(job, dataset_id, base)
 
     return once.answer(work)
 
@@ -83,19 +86,22 @@ def create_training_job(
 def list_training_jobs(
     service: ServiceOf,
     dataset_id: Readable,
+    base: BaseUrl,
     cursor: Annotated[str | None, Query(max_length=64, description="The `next_cursor` before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> TrainingJobList:
     """List the training jobs of a collection, oldest first."""
     found = open_collection(service, dataset_id).jobs()
     page, following = page_behind([(one.job_id, one) for one in found], cursor, limit)
-    return TrainingJobList(training_jobs=[_view(one) for one in page], next_cursor=following)
+    return TrainingJobList(training_jobs=[_view(one, dataset_id, base) for one in page], next_cursor=following)
 
 
 @router.get("/{training_job_id}", summary="Show a training job")
-def get_training_job(service: ServiceOf, dataset_id: Readable, training_job_id: TrainingJobId) -> TrainingJobView:
+def get_training_job(
+    service: ServiceOf, dataset_id: Readable, base: BaseUrl, training_job_id: TrainingJobId
+) -> TrainingJobView:
     """Show a training job, with the state that its version has now."""
-    return _view(open_collection(service, dataset_id).job(training_job_id))
+    return _view(open_collection(service, dataset_id).job(training_job_id), dataset_id, base)
 
 
 @router.post("/{training_job_id}/end", summary="End a training job", response_model=TrainingJobView)
@@ -104,6 +110,7 @@ def end_training_job(
     service: ServiceOf,
     caller: Caller,
     dataset_id: Writable,
+    base: BaseUrl,
     training_job_id: TrainingJobId,
     body: EndBody,
     once: Once,
@@ -116,12 +123,14 @@ def end_training_job(
         )
         detail = {"training_job": job.job_id, "status": job.status}
         record_change(service, caller, dataset_id, "end-training", detail)
-        return _view(job)
+        return _view(job, dataset_id, base)
 
     return once.answer(work, status=200)
 
 
-def _view(job: TrainingJob) -> TrainingJobView:
+def _view(job: TrainingJob, dataset_id: str, base: str) -> TrainingJobView:
+    """Return a job as it is shown. Its trainer reads from the service, wherever the store is."""
+    block = {name: value for name, value in job.environment.items() if name not in ("BUCKET_NAME", "S3_ENDPOINT")}
     return TrainingJobView(
         job_id=job.job_id,
         snapshot_id=job.snapshot_id,
@@ -134,5 +143,5 @@ def _view(job: TrainingJob) -> TrainingJobView:
         repaired_by=job.snapshot.repaired_by,
         author=job.author,
         time=job.time,
-        environment=dict(job.environment),
+        environment=block | store_variables(f"warp+{base}", dataset_id),
     )

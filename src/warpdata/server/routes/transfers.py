@@ -10,15 +10,16 @@ from pydantic import Field, StringConstraints
 
 from warpdata.collections import check_collection
 from warpdata.errors import BadInputError
-from warpdata.limits import MAX_FILTER_LENGTH, MAX_NAME_LENGTH
+from warpdata.limits import MAX_CLASS_NAME_LENGTH, MAX_FILTER_LENGTH, MAX_NAME_LENGTH
 from warpdata.server.caller import Caller, Once, ServiceOf
 from warpdata.server.jobs import NewJob, result_key
-from warpdata.server.jobs.data_kinds import SERVICE_EXPORTS
+from warpdata.server.jobs.data_kinds import LABEL_EXPORTS, SERVICE_EXPORTS
 from warpdata.server.routes.datasets import Readable
 from warpdata.server.routes.jobs import JobId, JobView, Writable, start_job, visible_job
-from warpdata.server.routes.objects import BYTES, send_object
+from warpdata.server.routes.objects import BYTES
 from warpdata.server.routes.parameters import Body, RefText, Sentence, dataset_place
 from warpdata.server.safe_http import check_url
+from warpdata.server.stored_objects import ObjectRequest, send_object
 from warpdata.server.uploads import find_upload
 
 __all__ = ["router"]
@@ -26,14 +27,30 @@ __all__ = ["router"]
 router = APIRouter(tags=["transfers"])
 _Entry = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f/]+$", max_length=MAX_NAME_LENGTH)]
 _Column = Annotated[str, StringConstraints(max_length=1024)]
-ExportFormat = Literal["parquet", "imagefolder", "audiofolder", "webdataset", "huggingface", "platform", "files"]
+_ImagePath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+ExportFormat = Literal[
+    "parquet",
+    "imagefolder",
+    "audiofolder",
+    "webdataset",
+    "huggingface",
+    "platform",
+    "files",
+    "coco",
+    "yolo",
+    "voc",
+    "cvat",
+    "label-studio",
+    "datumaro",
+]
 ImportFormat = Literal["imagefolder", "audiofolder", "tables", "webdataset", "platform", "files"]
 
 
 class NewExportBody(Body):
     """What to export. `platform` is for collections, `files` are those of an artifact, as they are.
 
-    `filter` and `columns` select rows for the other formats. `label` and `split` name columns.
+    `filter` and `columns` select rows for the other formats. `label` and `split` name columns. Formats of labels are
+    for collections, and also take a selection of images: by `filter` and `class_name`, or by `paths`.
     """
 
     format: ExportFormat = "parquet"
@@ -44,6 +61,8 @@ class NewExportBody(Body):
     filter: Annotated[str, StringConstraints(max_length=MAX_FILTER_LENGTH)] | None = None
     label: _Column | None = None
     split: _Column | None = None
+    class_name: Annotated[str, StringConstraints(max_length=MAX_CLASS_NAME_LENGTH)] | None = None
+    paths: Annotated[list[_ImagePath], Field(min_length=1, max_length=10_000)] | None = None
 
 
 class NewImportBody(Body):
@@ -70,9 +89,13 @@ def create_export(
     service: ServiceOf, caller: Caller, dataset_id: Readable, body: NewExportBody, once: Once
 ) -> Response:
     """Write a version as a ZIP archive, as a job. `GET /jobs/{job_id}/file` reads it for a week."""
+    if (body.class_name or body.paths) and body.format not in LABEL_EXPORTS:
+        raise BadInputError(f"the format {body.format!r} takes no class and no paths", hint="Send a filter.")
     found, dataset = service.open(dataset_id, body.ref)
-    if body.format == "platform":
+    if body.format == "platform" or body.format in LABEL_EXPORTS:
         check_collection(dataset)
+        if body.filter is not None:
+            dataset.table("images").filter(body.filter)
     elif body.format not in SERVICE_EXPORTS:
         table = dataset.table(body.table)
         if body.filter is not None:
@@ -124,4 +147,5 @@ def get_job_file(
         "Cache-Control": "private, no-cache",
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(str(file['filename']), safe='')}",
     }
-    return send_object(service, request.method, key, int(file["size_bytes"]), wanted, headers)
+    wanted_object = ObjectRequest(request.method, key, wanted)
+    return send_object(service.session.writer, wanted_object, int(file["size_bytes"]), headers)

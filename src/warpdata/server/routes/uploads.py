@@ -15,6 +15,7 @@ from warpdata.server.routes.annotations import AnnotationBody, parse_bodies
 from warpdata.server.routes.parameters import Answer, Authorized, Body, Sentence, dataset_place
 from warpdata.server.uploads import (
     ImageOptions,
+    NewUpload,
     UploadPlan,
     begin_upload,
     commit_upload,
@@ -34,10 +35,14 @@ _Tag = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH)]
 
 
 class NewUploadBody(Body):
-    """The artifact that gets the files. The same `key` of a user leads to the same upload."""
+    """The artifact that gets the files. The same `key` of a user leads to the same upload.
+
+    With `only_images`, a file that is no image, or too large a one, is refused when it arrives, with the reason.
+    """
 
     artifact: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$", max_length=MAX_NAME_LENGTH)] = "images"
     key: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=1024)] | None = None
+    only_images: bool = False
 
 
 class ReceiptView(Answer):
@@ -98,7 +103,9 @@ def create_upload(
     """Begin to collect files. A dataset that does not exist is created by the commit."""
 
     def work() -> UploadView:
-        row = begin_upload(service, caller, dataset_place(dataset_id), body.artifact, body.key)
+        row = begin_upload(
+            service, caller, dataset_place(dataset_id), NewUpload(body.artifact, body.key, body.only_images)
+        )
         return get_upload(service, dataset_id, row.id)
 
     return once.answer(work)

@@ -16,6 +16,7 @@ from warpdata.server.s3.grants import (
     new_access_key,
     parse_grant,
 )
+from warpdata.server.s3.parts import remove_old_parts
 from warpdata.server.s3.serving import GatewayOptions, serve_gateway
 from warpdata.server.s3.sigv4 import presign
 from warpdata.server.s3.writes import OnWrite
@@ -36,5 +37,6 @@ __all__ = [
     "new_access_key",
     "parse_grant",
     "presign",
+    "remove_old_parts",
     "serve_gateway",
 ]

@@ -18,6 +18,7 @@ _SPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _PLAIN = re.compile(r"[^&<>\x00-\x1f\x7f\ufffe\uffff]*")
 _CONTROL = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 _SAFE = "/-._~*"
+_UNQUOTED = re.compile(r"[A-Za-z0-9/._~*-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def error_document(fault: S3Error, resource: str, request_id: str) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    return quote(text, _SAFE)
+    return text if _UNQUOTED.fullmatch(text) else quote(text, _SAFE)
 
 
 def _escaped(text: str) -> str:

@@ -18,7 +18,7 @@ from warpdata.server.s3.answers import error_document
 from warpdata.server.s3.errors import S3Error, s3_error_of
 from warpdata.server.s3.files import BucketFiles
 from warpdata.server.s3.grants import KeyRing
-from warpdata.server.s3.reads import S3Answer
+from warpdata.server.s3.reads import WHOLE, Bytes, S3Answer
 from warpdata.server.s3.requests import RequestHandler, Signed
 from warpdata.server.s3.sigv4 import S3Request
 from warpdata.server.s3.writes import OnWrite, UploadHandler, ignore_write
@@ -38,13 +38,16 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
 )
 _PREFLIGHT = {
-    "access-control-allow-methods": "GET, HEAD, PUT",
+    "access-control-allow-methods": "GET, HEAD, PUT, POST, DELETE",
     "access-control-max-age": "3600",
     "vary": "Access-Control-Request-Headers",
     "content-length": "0",
 }
 _HEADER_LIST = re.compile(r"[A-Za-z0-9_, -]{1,1024}")
 _WITHOUT_BODY = (204, 304)
+_READS = ("GET", "HEAD")
+_CHANGES = ("PUT", "POST", "DELETE")
+_POSTS = {"uploads", "uploadId"}
 
 OnAnswer = Callable[[str, int, float], None]
 """Hears of each answer: method, status, and seconds until it began."""
@@ -97,8 +100,9 @@ class S3Gateway:
         if request.method == "OPTIONS":
             return _preflight(request)
         ip = scope["client"][0] if scope.get("client") else ""
-        if request.method != "PUT":
-            return await anyio.to_thread.run_sync(self._read, request, ip)
+        if request.method not in _CHANGES or (request.method == "POST" and not _POSTS & set(request.query)):
+            ready = self._requests.answer_at_once(request, self._root, ip) if request.method in _READS else None
+            return await anyio.to_thread.run_sync(self._read, request, ip) if ready is None else ready
         signed = await anyio.to_thread.run_sync(self._requests.authenticate, request, self._root, ip)
         wanted = self._uploads.check(signed)
         return await anyio.to_thread.run_sync(self._uploads.receive, signed, wanted, await body.read())
@@ -106,7 +110,7 @@ class S3Gateway:
     def _read(self, request: S3Request, ip: str) -> S3Answer:
         signed: Signed = self._requests.authenticate(request, self._root, ip)
         answer = self._requests.answer(signed)
-        if isinstance(answer.body, bytes):
+        if isinstance(answer.body, WHOLE):
             return answer
         first = next(answer.body)  # damaged bytes are an error answer, and not half a body
         is_all = len(first) == int(answer.headers["content-length"])
@@ -166,7 +170,7 @@ def _too_large() -> S3Error:
     return S3Error("EntityTooLarge", f"an upload has at most {MAX_S3_BODY_BYTES:,} bytes")
 
 
-def _resume(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _resume(first: Bytes, rest: Iterator[Bytes]) -> Iterator[Bytes]:
     yield first
     yield from rest
 
@@ -174,10 +178,10 @@ def _resume(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 async def _send(answer: S3Answer, method: str, send: Send) -> None:
     """Send an answer. Parts of a long body are fetched while the client takes the ones before."""
     headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-    if isinstance(answer.body, bytes) and "content-length" not in answer.headers and answer.status not in _WITHOUT_BODY:
+    if isinstance(answer.body, WHOLE) and "content-length" not in answer.headers and answer.status not in _WITHOUT_BODY:
         headers.append((b"content-length", str(len(answer.body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": [*headers, *_HEADERS]})
-    if method == "HEAD" or isinstance(answer.body, bytes):
+    if method == "HEAD" or isinstance(answer.body, WHOLE):
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
         return
     following = functools.partial(next, answer.body, None)

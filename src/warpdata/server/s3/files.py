@@ -6,7 +6,7 @@ What a key may not read is not there, whether it exists or not. Implements "Obje
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -14,8 +14,10 @@ from warpdata.collections import HEAD, InboxFile, InboxFiles
 from warpdata.errors import BadInputError, NotFoundError
 from warpdata.kinds.artifacts import Artifact, Member
 from warpdata.limits import MEMBER_CHUNK_BYTES
+from warpdata.primitives.byte_lru import ByteLRU
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.repository.catalog import is_dataset_id
+from warpdata.server.resident_files import LocalSpan, local_span, read_resident
 from warpdata.server.s3.documents import MemberAlias
 from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.grants import KeyRight, KnownKey
@@ -27,6 +29,7 @@ from warpdata.session import Session
 
 __all__ = ["BucketFiles", "BucketView", "GatewayObject"]
 
+_FOUND_FILES = 16_384
 _PLATFORM_DOCUMENTS = ("annotations.json", "meta.json")
 
 
@@ -38,7 +41,7 @@ class GatewayObject:
     size_bytes: int
     etag: str
     modified: datetime
-    read: Callable[[range], Iterator[bytes]]
+    read: Callable[[range], Iterator[bytes | bytearray | memoryview]]
     sha256: str | None = None
     is_pinned: bool = False
     media_type: str | None = None
@@ -51,6 +54,10 @@ class BucketFiles:
     session: Session
     versions: VersionCache
     virtual: VirtualFiles
+    _spans: ByteLRU[tuple[str, str, str, str], tuple[GatewayObject, LocalSpan | None]] = field(
+        default_factory=lambda: ByteLRU(max_entries=_FOUND_FILES)
+    )
+    """Files by dataset, version, artifact and path, and where their bytes are."""
 
     @staticmethod
     def over(session: Session) -> BucketFiles:
@@ -79,6 +86,37 @@ class BucketFiles:
         if found is None:
             raise _no_key(name)
         return found
+
+    def recall(self, key: KnownKey, bucket: str, name: str) -> GatewayObject | None:
+        """Return a file of an artifact whose bytes may be in memory; None for what has to be looked for.
+
+        Reads at most a page of a local index. `read` raises `BlockingIOError` if it would wait.
+        """
+        wanted = parse_key(bucket, name)
+        if wanted is None or not self._is_local or not key.may(KeyRight.RO, wanted.dataset_id, wanted.ref):
+            return None
+        version = self.versions.recall(wanted.dataset_id, wanted.ref)
+        folder, _, path = wanted.path.partition("/")
+        if version is None or folder not in version.dataset.manifest.artifacts:
+            return None
+        place = (wanted.dataset_id, version.version, folder, path)
+        found = self._spans.get(place)
+        if found is None:
+            artifact = version.dataset.artifact(folder)
+            try:
+                member = artifact.member(path)
+                found = (stored_object(artifact, member, version), local_span(artifact, member))
+            except NotFoundError:
+                return None
+            self._spans.put(place, found)
+        stored, span = found
+        if span is None:
+            return None
+        return replace(stored, read=lambda wanted: _read_at_once(span, wanted), is_pinned=version.is_pinned)
+
+    @property
+    def _is_local(self) -> bool:
+        return self.session.writer.url.startswith("file://")
 
     def _find(self, wanted: FileKey) -> GatewayObject | None:
         version = self.versions.open(wanted.dataset_id, wanted.ref)
@@ -299,6 +337,13 @@ def stored_object(artifact: Artifact, member: Member, version: GatewayVersion) -
     etag = etags(artifact)(member)
     sha256 = etag if is_whole else None
     return GatewayObject(member.path, member.size_bytes, etag, version.time, read, sha256, version.is_pinned)
+
+
+def _read_at_once(span: LocalSpan, wanted: range) -> Iterator[bytes | bytearray | memoryview]:
+    data = read_resident(span)
+    if data is None:
+        raise BlockingIOError("the bytes are not in memory")
+    yield data if len(wanted) == len(data) else memoryview(data)[wanted.start : wanted.stop]
 
 
 def etags(artifact: Artifact) -> Callable[[Member], str]:

@@ -6,11 +6,13 @@ Implements "Reading" of docs/specs/gateway.md.
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
+from typing import TypeAlias
 
 from warpdata.server.byte_ranges import parse_range
 from warpdata.server.media_types import is_active, media_type
@@ -18,7 +20,7 @@ from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.files import GatewayObject
 from warpdata.server.s3.sigv4 import S3Request
 
-__all__ = ["S3Answer", "answer_object"]
+__all__ = ["WHOLE", "Bytes", "S3Answer", "answer_object"]
 
 _ONE_RANGE = re.compile(r"bytes=([0-9]{1,19}-[0-9]{0,19}|-[0-9]{1,19})")
 _CHOSEN = {
@@ -32,6 +34,9 @@ _CHOSEN = {
 _VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
 _FOREVER = "private, max-age=31536000, immutable"
 _CHECKED = "private, no-cache"
+Bytes: TypeAlias = bytes | bytearray | memoryview
+WHOLE = (bytes, bytearray, memoryview)
+"""Types of bodies that are there. Others are iterators of parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class S3Answer:
 
     status: int
     headers: Mapping[str, str]
-    body: Iterator[bytes] | bytes = b""
+    body: Iterator[Bytes] | Bytes = b""
 
 
 def answer_object(found: GatewayObject, request: S3Request) -> S3Answer:
@@ -48,7 +53,7 @@ def answer_object(found: GatewayObject, request: S3Request) -> S3Answer:
     headers = {
         "accept-ranges": "bytes",
         "etag": f'"{found.etag}"',
-        "last-modified": format_datetime(found.modified.astimezone(UTC), usegmt=True),
+        "last-modified": _http_date(found.modified),
         "cache-control": _FOREVER if found.is_pinned else _CHECKED,
         "content-type": found.media_type or media_type(found.name),
         **_chosen_headers(request),
@@ -68,6 +73,12 @@ def answer_object(found: GatewayObject, request: S3Request) -> S3Answer:
     if request.method == "HEAD" or not span:
         return S3Answer(status, headers)
     return S3Answer(status, headers, found.read(span))
+
+
+@functools.lru_cache(maxsize=1024)
+def _http_date(time: datetime) -> str:
+    """Return a time as headers have it. The files of a version share theirs."""
+    return format_datetime(time.astimezone(UTC), usegmt=True)
 
 
 def _span(found: GatewayObject, headers: Mapping[str, str]) -> tuple[range, bool]:

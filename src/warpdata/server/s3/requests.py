@@ -10,7 +10,7 @@ import hmac
 import json
 from binascii import Error as Base64Error
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import unquote_to_bytes
 
@@ -20,7 +20,7 @@ from warpdata.server.s3.errors import S3Error
 from warpdata.server.s3.files import BucketFiles, BucketView
 from warpdata.server.s3.grants import KeyRing, KnownKey
 from warpdata.server.s3.listing import list_page, successor
-from warpdata.server.s3.reads import S3Answer, answer_object
+from warpdata.server.s3.reads import WHOLE, S3Answer, answer_object
 from warpdata.server.s3.sigv4 import Credential, S3Request, parse_credential, verify
 
 __all__ = ["ObjectPath", "RequestHandler", "Signed", "parse_path"]
@@ -91,6 +91,23 @@ class RequestHandler:
             raise S3Error("InvalidAccessKeyId", "there is no such access key; it may have expired or been revoked")
         verify(request, credential, key.secret, self.files.session.clock())
         return Signed(request, path, credential, key)
+
+    def answer_at_once(self, request: S3Request, root: str, ip: str) -> S3Answer | None:
+        """Answer a read of an object whose bytes are in memory; None if the answer would have to wait."""
+        path, credential = parse_path(request.raw_path, root), parse_credential(request)
+        key = None if credential is None or not path.key else self.keys.recall(credential.access_key, ip)
+        if key is None or credential is None:
+            return None
+        verify(request, credential, key.secret, self.files.session.clock())
+        found = self.files.recall(key, path.bucket, path.key)
+        if found is None:
+            return None
+        _check_object_query(request.query)
+        answer = answer_object(found, request)
+        try:
+            return answer if isinstance(answer.body, WHOLE) else replace(answer, body=next(answer.body))
+        except BlockingIOError:
+            return None
 
     def answer(self, signed: Signed) -> S3Answer:
         """Answer a request without a body."""

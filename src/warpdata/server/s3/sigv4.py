@@ -211,7 +211,7 @@ def _credential(named: tuple[str, str, str], about: tuple[str, str, int | None],
     if not _TIME.fullmatch(stamp):
         raise S3Error("AccessDenied", "the request has no valid X-Amz-Date")
     try:
-        time = datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        time = datetime.fromisoformat(stamp)
     except ValueError:
         raise S3Error("AccessDenied", "X-Amz-Date is not a time") from None
     if parts[1] != stamp[:8]:

@@ -99,6 +99,15 @@ class VersionCache:
             self._opened.put(key, opened)
         return GatewayVersion(opened[0], ref, opened[1], found)
 
+    def recall(self, dataset_id: str, ref: str) -> GatewayVersion | None:
+        """Return a version that was opened, if its ref was resolved within the last second. Reads nothing."""
+        known = self._fresh.get(("ref", dataset_id, ref))
+        if known is None or self.session.timer() - known[0] >= _FRESH_S:
+            return None
+        found = cast(VersionRef, known[1])
+        opened = self._opened.get((dataset_id, found.version))
+        return None if opened is None else GatewayVersion(opened[0], ref, opened[1], found)
+
     def forget(self, dataset_id: str) -> None:
         """Look up the refs of a dataset again, because it was changed here."""
         for ref in (HEAD, MAIN):

@@ -12,6 +12,7 @@ from warpdata.server.uploads.commit import (
     commit_upload,
     copy_files,
     discard_upload,
+    remove_expired_uploads,
 )
 from warpdata.server.uploads.partial_files import (
     CHECKSUM_ALGORITHMS,
@@ -21,12 +22,20 @@ from warpdata.server.uploads.partial_files import (
     find_partial,
     remove_partial,
 )
-from warpdata.server.uploads.received import ReceivedFile, begin_upload, find_upload, list_files, receive_file
+from warpdata.server.uploads.received import (
+    NewUpload,
+    ReceivedFile,
+    begin_upload,
+    find_upload,
+    list_files,
+    receive_file,
+)
 
 __all__ = [
     "CHECKSUM_ALGORITHMS",
     "ImageOptions",
     "NewPartial",
+    "NewUpload",
     "ReceivedFile",
     "UploadPlan",
     "append_part",
@@ -41,5 +50,6 @@ __all__ = [
     "list_files",
     "receive_archive",
     "receive_file",
+    "remove_expired_uploads",
     "remove_partial",
 ]

@@ -15,6 +15,7 @@ from warpdata.limits import MAX_UPLOAD_FILES
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.server.database import UploadRow
 from warpdata.server.service import Service
+from warpdata.server.uploads.image_check import HEADER_BYTES, check_image
 from warpdata.server.uploads.received import Piece, ReceivedFile, check_room, object_key, record_files
 
 __all__ = ["receive_archive"]
@@ -28,6 +29,8 @@ def receive_archive(service: Service, upload: UploadRow, data: bytes) -> list[Re
         if path in found:
             raise BadInputError(f"the archive has {path!r} twice")
         content = memoryview(data)[start : start + size]
+        if upload.only_images:
+            check_image(path, bytes(content[:HEADER_BYTES]))
         found[path] = (ReceivedFile(path, sha256_hex(content), size), [(name, start, size)])
     if not found:
         raise BadInputError("the archive has no files")

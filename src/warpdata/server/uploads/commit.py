@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,11 +24,25 @@ from warpdata.publish import DatasetBuilder
 from warpdata.repository.catalog import MAIN, Address, find_head, find_transaction
 from warpdata.server.database import UploadFileRow, UploadRow
 from warpdata.server.index import index_dataset
-from warpdata.server.service import Service
+from warpdata.server.s3 import remove_old_parts
+from warpdata.server.service import Service, stamp
 from warpdata.server.uploads.received import check_open, object_key, upload_prefix
 from warpdata.storage import ByteRange
 
-__all__ = ["ImageOptions", "UploadPlan", "apply_labels", "commit_upload", "copy_files", "discard_upload"]
+__all__ = [
+    "EXPIRES_S",
+    "ImageOptions",
+    "UploadPlan",
+    "apply_labels",
+    "commit_upload",
+    "copy_files",
+    "discard_upload",
+    "remove_expired_uploads",
+]
+
+EXPIRES_S = 7 * 24 * 3600
+"""An upload that gets no bytes for so long, and no commit, is removed."""
+_EXPIRED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +188,28 @@ def discard_upload(service: Service, upload: UploadRow) -> None:
     _discard(service, upload.id)
     with service.database.write() as db:
         db.execute(delete(UploadRow).where(UploadRow.id == upload.id, UploadRow.version.is_(None)))
+
+
+def remove_expired_uploads(service: Service) -> int:
+    """Forget uploads that were never committed and got no bytes for a week, and return their number.
+
+    Uploads in parts to the S3 gateway are among them.
+    """
+    limit = service.later(-EXPIRES_S)
+    silent = select(UploadRow).where(UploadRow.version.is_(None), UploadRow.created < limit)
+    with service.database.read() as db:
+        rows = list(db.scalars(silent.order_by(UploadRow.created).limit(_EXPIRED_AT_ONCE)))
+    expired = [row for row in rows if _last_bytes(service, row) < limit]
+    for row in expired:
+        discard_upload(service, row)
+    return len(expired) + remove_old_parts(service.session, service.session.clock() - timedelta(seconds=EXPIRES_S))
+
+
+def _last_bytes(service: Service, upload: UploadRow) -> str:
+    """Return when bytes came for an upload, or when it began."""
+    found = service.session.writer.list_objects(upload_prefix(upload.id))
+    times = [stamp(info.modified) for info in found if info.modified is not None]
+    return max([upload.created, *times])
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from warpdata.errors import BadInputError, ConflictError, CorruptError, NotFoundError
+from warpdata.formats.labels import check_image_path
 from warpdata.kinds.artifacts import check_member_path
 from warpdata.primitives.hashing import sha256_hex
 from warpdata.server.database import PartialFileRow, UploadRow
 from warpdata.server.service import Service
+from warpdata.server.uploads.image_check import HEADER_BYTES, check_image
 from warpdata.server.uploads.received import (
     Piece,
     ReceivedFile,
@@ -44,6 +46,8 @@ class NewPartial:
 def begin_partial(service: Service, upload: UploadRow, new: NewPartial) -> PartialFileRow:
     """Begin a file. One with the same path, length and hash that has begun is continued."""
     check_member_path(new.path, "upload")
+    if upload.only_images:
+        check_image_path(new.path)
     check_room(service, upload, 1, new.length)
     query = select(PartialFileRow).where(
         PartialFileRow.upload_id == upload.id,
@@ -79,7 +83,9 @@ def find_partial(service: Service, upload: UploadRow, partial_id: str) -> Partia
     return row
 
 
-def append_part(service: Service, row: PartialFileRow, offset: int, data: bytes) -> PartialFileRow:
+def append_part(
+    service: Service, row: PartialFileRow, offset: int, data: bytes, *, only_images: bool = False
+) -> PartialFileRow:
     """Append bytes at an offset. `ConflictError` if the file is not that long, or another request was first.
 
     The last part makes the file part of its upload in the same transaction, if its bytes have the announced hash.
@@ -88,6 +94,8 @@ def append_part(service: Service, row: PartialFileRow, offset: int, data: bytes)
         raise ConflictError(f"the file has {row.offset} bytes, and not {offset}", hint="Ask for its offset with HEAD.")
     if offset + len(data) > row.length:
         raise BadInputError(f"{offset + len(data)} bytes are more than the announced {row.length}")
+    if offset == 0 and only_images:
+        check_image(row.path, data[:HEADER_BYTES])
     name = f"{row.id}-{offset:016d}-{sha256_hex(data)}"
     service.session.writer.create(object_key(row.upload_id, name), data)
     pieces = [*row.pieces, (name, 0, len(data))]

@@ -17,8 +17,10 @@ from warpdata.server.access import Place, Principal
 from warpdata.server.database import UploadFileRow, UploadRow
 from warpdata.server.quotas import check_quota
 from warpdata.server.service import Service
+from warpdata.server.uploads.image_check import HEADER_BYTES, check_image
 
 __all__ = [
+    "NewUpload",
     "Piece",
     "ReceivedFile",
     "begin_upload",
@@ -50,11 +52,19 @@ class ReceivedFile:
     size_bytes: int
 
 
-def begin_upload(
-    service: Service, principal: Principal, place: Place, artifact: str, key: str | None = None
-) -> UploadRow:
+@dataclass(frozen=True, slots=True)
+class NewUpload:
+    """The artifact that gets the files. With `only_images`, others are refused when they arrive."""
+
+    artifact: str
+    key: str | None = None
+    only_images: bool = False
+
+
+def begin_upload(service: Service, principal: Principal, place: Place, new: NewUpload) -> UploadRow:
     """Begin to collect files for an artifact. With a key, a repetition returns the upload that was begun."""
-    named = None if key is None else sha256_hex(f"{place}\n{artifact}\n{principal.user_id}\n{key}".encode())[:32]
+    text = f"{place}\n{new.artifact}\n{principal.user_id}\n{new.key}"
+    named = None if new.key is None else sha256_hex(text.encode())[:32]
     with service.database.write() as db:
         row = None if named is None else db.get(UploadRow, named)
         if row is None:
@@ -63,9 +73,10 @@ def begin_upload(
                 workspace=place.workspace,
                 dataset=place.dataset or "",
                 user_id=principal.user_id,
-                artifact=artifact,
+                artifact=new.artifact,
                 created=service.now(),
                 version=None,
+                only_images=new.only_images,
             )
             db.add(row)
     return row
@@ -86,6 +97,8 @@ def receive_file(service: Service, upload: UploadRow, path: str, data: bytes, ex
     found = sha256_hex(data)
     if found != expected:
         raise BadInputError(f"{path!r} arrived with SHA-256 {found}, expected {expected}", hint="Send the file again.")
+    if upload.only_images:
+        check_image(path, data[:HEADER_BYTES])
     check_room(service, upload, 1, len(data))
     service.session.writer.create(object_key(upload.id, found), data)
     received = ReceivedFile(path, found, len(data))
