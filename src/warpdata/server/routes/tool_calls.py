@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from warpdata.collections import check_collection
@@ -70,7 +70,6 @@ class PredictionAnswer(Answer):
 class PredictBody(BaseModel):
     """Tasks as Label Studio sends them. Members that later releases add are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
     tasks: Annotated[list[dict[str, Any]], Field(max_length=MAX_PREDICTED_TASKS)] = Field(
         examples=[[{"id": 1, "data": {"image": "s3://acme/pets/v1/images/cats/1.png", "path": "cats/1.png"}}]]
     )
