@@ -94,6 +94,7 @@ def ask(client: TestClient, method: str, path: str, ids: dict[str, str]) -> int:
         "snapshot_id": "v1",
         "key": "datasets/acme/pets/latest.json",
         "inbox_id": "0" * 32,
+        "sample_id": "0",
         "ref": "HEAD",
     }
     url = re.sub(r"\{(\w+)(:path)?\}", lambda found: values[found[1]], path)
@@ -149,7 +150,8 @@ def compare_owners(scene: Scene, method: str, path: str, ids: dict[str, str]) ->
     own = ask(scene["ana"], method, path, ids)
     ends = ("/refs/{ref_name}", "/commit", "/{purge_id}", "/snapshots/{snapshot_id}.json", "/{inbox_id}")
     is_credential = "/members/" in path or (method == "post" and path.endswith("/connections"))  # no token makes one
-    is_made_up = path.endswith(ends) or is_credential
+    is_absent = "/episode" in path or "/tensors" in path  # `acme/pets` has none: their routes have tests of their own
+    is_made_up = path.endswith(ends) or is_credential or is_absent
     assert own < 400 or is_made_up or own in (409, 415, 422), f"{method} {path} answers its owner {own}"
     return True
 

@@ -112,7 +112,8 @@ class Artifact:
 
     def missing(self, paths: Iterable[str]) -> set[str]:
         """Return the paths that no member has. Cheaper than one look-up for each of many."""
-        return self._index.missing(paths)
+        wanted = [self._checked_path(path) for path in paths]
+        return self._index.missing(wanted)
 
     def members(self, prefix: str = "", start: str = "") -> Iterator[Member]:
         """Yield members in order of their paths, from `start` on. Reads the index a page at a time."""
@@ -122,10 +123,13 @@ class Artifact:
         """Return the location of a member. Raise `ObjectNotFoundError` with similar paths if there is none."""
         return self._find(path)
 
-    def _find(self, path: str) -> Member:
+    def _checked_path(self, path: str) -> str:
         if not isinstance(path, str):  # cheap: one for each row
             raise BadInputError(f"a member of artifact {self.name!r} is found by its path, not by {path!r}")
-        found = self._index.find(path)
+        return path
+
+    def _find(self, path: str) -> Member:
+        found = self._index.find(self._checked_path(path))
         if found is None:
             raise ObjectNotFoundError(
                 f"artifact {self.name!r} has no member {path!r}",
