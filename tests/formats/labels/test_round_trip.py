@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import warpdata as wd
 from tests.formats.labels.scenes import labeled_images, written
 from warpdata.formats.labels import (
     LABEL_FORMATS,
@@ -123,3 +125,14 @@ def test_an_unlisted_loss_is_an_error() -> None:
         account.report()
     account.lose("boxes", "too small", "a.jpg")
     assert account.report().document()["lost"] == [{"fact": "boxes", "why": "too small", "count": 1, "first": "a.jpg"}]
+
+
+def test_classes_whose_lines_would_be_equal_stay_apart() -> None:
+    top = np.array([[True, True], [False, False]])
+    drawn: list[Annotation] = [wd.Mask("a:b", top), wd.Mask("a#b", ~top)]
+    images = [LabeledImage("a.png", drawn, 2, 2)]
+    masks, account = label_format("masks"), Conservation("masks", "export")
+    files = written(list(masks.write(LabelSet.of(images), account, LabelOptions())), images)
+    assert {item.fact for item in account.report().changed} == {"masks"}
+    (read,) = masks.read(MemoryFiles(files), Conservation("masks", "import"), LabelOptions()).images
+    assert [one.class_name for one in read.annotations] == ["a_b", "a_b_"]

@@ -34,9 +34,7 @@ def write_class_maps(labels: LabelSet, account: Conservation) -> Iterator[Output
     """Yield `labelmap.txt`, and a map and the place of each image, and then the lists of splits."""
     if len(labels.classes) > _MAX_CLASSES:
         raise BadInputError(f"a map has at most {_MAX_CLASSES} classes, not {len(labels.classes)}")
-    names = [line_name(name) for name in labels.class_names]
-    if len({*names, _BACKGROUND}) != len(names) + 1:
-        raise BadInputError(f"two classes have the same name in {_LABEL_MAP}, or one is {_BACKGROUND!r}")
+    names = _line_names(labels.class_names)
     palette = voc_palette(len(names) + 1)
     lines = [
         f"{name}:{','.join(map(str, colour))}::\n" for name, colour in zip([_BACKGROUND, *names], palette, strict=True)
@@ -140,6 +138,17 @@ def line_name(name: str) -> str:
     """Return the name of a class as a line of `labelmap.txt` can hold it."""
     kept = "".join("_" if char in ":\n\r#" or not char.isprintable() else char for char in name)
     return kept.strip() or "_"
+
+
+def _line_names(names: Sequence[str]) -> list[str]:
+    """Return a name of its own for each class, none of them that of the background."""
+    taken = [_BACKGROUND]
+    for name in names:
+        line = line_name(name)
+        while line in taken:
+            line += "_"
+        taken.append(line)
+    return taken[1:]
 
 
 def _paint(
