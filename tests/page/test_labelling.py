@@ -186,7 +186,7 @@ def test_a_selection_is_tagged_and_all_that_match_are_moved(
     page.get_by_test_id("grid").focus()
     page.keyboard.press("x")
     bar.get_by_role("button", name=f"Select all {held} matching").click()
-    bar.get_by_role("button", name="Move…").click()
+    bar.get_by_role("button", name="Move…", exact=True).click()
     page.get_by_role("dialog").get_by_label("Split").fill("test")
     page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
     page.get_by_text("No sample matches.").wait_for()
