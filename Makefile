@@ -89,10 +89,11 @@ docs: $(STAMP)
 web: $(WEB_STAMP)
 	cd web && npm run --silent check && npm run --silent build
 
-# The page in a real browser: needs node and Chromium.
+# The page in a real browser, over both databases: needs node, Chromium and PostgreSQL.
 test-web: $(STAMP) web
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
 	$(BIN)/python -m pytest -n 0 -m browser tests/page
+	$(BIN)/python -m pytest -n 0 -m browser tests/page --database postgresql
 
 # The Go library: `make test` builds and tests it too, in a directory of its own, where go is.
 wshard-go:

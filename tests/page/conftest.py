@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ import warpdata as wd
 from tests.kinds.artifacts.media import Scene
 from tests.kinds.episodes.filmed import H264, Filmed, jpegs
 from tests.page.street import draw_scene, draw_tile
+from tests.server.postgresql import new_database, running_postgresql
 from tests.server.robots import publish_robots
 from warpdata.server import (
     NewToken,
@@ -59,6 +60,10 @@ SCREEN = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--database", choices=("sqlite", "postgresql"), default="sqlite", help="of the services of pages")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
@@ -83,6 +88,28 @@ class Site:
         """Send a document as the administrator."""
         headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
         return httpx2.post(f"{self.url}/api/v1{path}", headers=headers, json=body).raise_for_status().json()
+
+
+@dataclass
+class Databases:
+    """Where the services of a run keep their databases: files, or one server."""
+
+    server_url: str | None = None
+
+    def new(self, root: Path) -> str:
+        """Return the URL of an empty database."""
+        return f"sqlite:///{root}/service.db" if self.server_url is None else new_database(self.server_url)
+
+
+DATABASES = Databases()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def databases(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Start the database server that `--database` asks for."""
+    with running_postgresql() if request.config.getoption("--database") == "postgresql" else nullcontext() as url:
+        DATABASES.server_url = url
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -246,8 +273,7 @@ def publish_trips(store: str) -> None:
 @contextmanager
 def serving(root: Path, store: str, *options: str) -> Iterator[Site]:
     """Run `warp serve` over a store, with the users of the tests."""
-    environment = {**os.environ, "WARP_DATABASE": f"sqlite:///{root}/service.db", "WARP_STORE": store}
-
+    environment = {**os.environ, "WARP_DATABASE": DATABASES.new(root), "WARP_STORE": store}
     tokens = make_users(store, environment["WARP_DATABASE"])
     command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json", *options]
     log = root / "serve.log"

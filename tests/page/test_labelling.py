@@ -19,7 +19,17 @@ import pytest
 from PIL import Image
 
 import warpdata as wd
-from tests.page.conftest import OpenPage, Site, Watch, make_users, name_of, publish_street, publish_trips, serving
+from tests.page.conftest import (
+    DATABASES,
+    OpenPage,
+    Site,
+    Watch,
+    make_users,
+    name_of,
+    publish_street,
+    publish_trips,
+    serving,
+)
 from tests.page.labels import STREET, SentLabels, Studio, send_labels, studio
 from tests.page.test_walk import accessibility_problems, settle
 
@@ -260,9 +270,9 @@ def files() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def service(root: Path, store: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def service(database_url: str, store: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run `warp serve` on a port of its own, so that it comes back under its address."""
-    environment = {**os.environ, "WARP_DATABASE": f"sqlite:///{root}/service.db", "WARP_STORE": store}
+    environment = {**os.environ, "WARP_DATABASE": database_url, "WARP_STORE": store}
     command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", str(port), "--json"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -286,9 +296,9 @@ def test_an_upload_survives_a_killed_service_and_a_reload_and_lists_bad_files(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    store, data = str(tmp_path / "store"), files()
-    site = Site(f"http://127.0.0.1:{port}", store, "", make_users(store, f"sqlite:///{tmp_path}/service.db"))
-    with service(tmp_path, store, port) as process:
+    store, data, database_url = str(tmp_path / "store"), files(), DATABASES.new(tmp_path)
+    site = Site(f"http://127.0.0.1:{port}", store, "", make_users(store, database_url))
+    with service(database_url, store, port) as process:
         page = open_page(site, "/")
         page.get_by_test_id("files").set_input_files(data)
         page.get_by_role("dialog").get_by_label("Name").fill("acme/pets")
@@ -299,7 +309,7 @@ def test_an_upload_survives_a_killed_service_and_a_reload_and_lists_bad_files(
         process.send_signal(signal.SIGKILL)
         process.wait()
         page.get_by_test_id("upload-waiting").wait_for()
-    with service(tmp_path, store, port):
+    with service(database_url, store, port):
         page.wait_for_function("() => !document.querySelector('[data-testid=upload-waiting]')", timeout=60_000)
         page.reload()  # half-way, once more
         page.get_by_test_id("interrupted").wait_for()

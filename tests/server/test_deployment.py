@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import click
-import psycopg
 import pytest
 import yaml
 
 from tests.server.conftest import Scene
+from tests.server.postgresql import new_database
 from warpdata.cli.app import warp
 from warpdata.server import ServiceOptions, check_options
 from warpdata.server.guard import allowed_hosts
@@ -101,15 +101,13 @@ def test_processes_find_each_other(local: Scene) -> None:
 @pytest.mark.timeout(600)
 def test_the_processes_of_the_compose_file_run_by_hand(postgresql: str, tmp_path: Path) -> None:
     """PostgreSQL, an S3 server, `serve` with two processes and `worker`, with the commands and settings of the file."""
-    with psycopg.connect(f"{postgresql}/postgres", autocommit=True) as connection:
-        connection.execute("CREATE DATABASE composed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     with S3Server(("lake",)) as s3:
         settings = {
             **SETTINGS,
-            "WARP_DATABASE": f"{postgresql}/composed",
+            "WARP_DATABASE": new_database(postgresql),
             "AWS_ENDPOINT_URL": s3.endpoint_url,
             "AWS_ACCESS_KEY_ID": s3.access_key_id,
             "AWS_SECRET_ACCESS_KEY": s3.secret_access_key,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
-import psycopg
 import pytest
 from sqlalchemy import select
 from starlette.testclient import TestClient
@@ -23,6 +22,7 @@ from starlette.testclient import TestClient
 import warpdata as wd
 from tests.collections.scenes import png
 from tests.server.conftest import Scene
+from tests.server.postgresql import new_database
 from warpdata.server import Scope, create_app, create_user, find_tampering, first_user, open_service
 from warpdata.server.database import AuditRow, JobRow
 from warpdata.server.jobs import JobWorker
@@ -111,9 +111,7 @@ def test_processes_behind_one_port_survive_kills(
     make_scene: Callable[..., Scene], postgresql: str, tmp_path: Path
 ) -> None:
     """Eight processes on a real PostgreSQL answer while some of them are killed. What was acknowledged is there."""
-    with psycopg.connect(f"{postgresql}/postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE replicas_{os.getpid()}")
-    url = f"{postgresql}/replicas_{os.getpid()}"
+    url = new_database(postgresql)
     scene = make_scene(url)
     token = scene.token("ana", Scope.WRITE)
     command = [sys.executable, "-m", "warpdata.cli", "serve", "--workers", "8", "--port", "0", "--json"]
