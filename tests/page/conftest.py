@@ -274,6 +274,8 @@ def publish_trips(store: str) -> None:
 def serving(root: Path, store: str, *options: str) -> Iterator[Site]:
     """Run `warp serve` over a store, with the users of the tests."""
     environment = {**os.environ, "WARP_DATABASE": DATABASES.new(root), "WARP_STORE": store}
+    if DATABASES.server_url is not None:
+        environment["WARP_S3_MASTER_KEY"] = "m" * 40
     tokens = make_users(store, environment["WARP_DATABASE"])
     command = [sys.executable, "-m", "warpdata.cli", "serve", "--port", "0", "--json", *options]
     log = root / "serve.log"
