@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import warpdata as wd
@@ -216,6 +216,7 @@ def test_a_time_range_finds_the_only_timestamp_column() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(VALUES) - {"t", "c"}))
+@settings(max_examples=20)
 @given(data=st.data())
 def test_long_lists_are_looked_up(name: str, data: st.DataObject) -> None:
     """Every type keeps the rows that SQL keeps, also with NULL and NaN in the list."""

@@ -22,7 +22,7 @@ def kill(scene: str, tmp_path: Path, stride: int) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize(("scene", "stride"), [("purge", 67), ("repair", 41), ("upload", 29), ("parts", 23)])
+@pytest.mark.parametrize(("scene", "stride"), [("purge", 41), ("repair", 25), ("upload", 17), ("parts", 17)])
 def test_kill_at_some_steps(scene: str, stride: int, tmp_path: Path) -> None:
     assert kill(scene, tmp_path, stride) > 1
 
