@@ -121,7 +121,7 @@ def wide(tmp_path: Path) -> Path:
 
 
 def count_requests(store: Path, prefetch: Any, least: int) -> int:
-    """Return the requests for the first batch of one row group, after the footer, when at least so many were sent."""
+    """Wait for `least` requests for the first batch of one row group, after the footer, and return their number."""
     with serving(store) as server:
         settings = replace(load_settings(), store_url=server.url)
         table = wd.dataset("ws/wide", mode="remote", settings=settings).table()
