@@ -46,7 +46,7 @@ class FileCopies:
 
     @property
     def is_full(self) -> bool:
-        """True if so many files wait that they should be written now."""
+        """True if enough files wait to write them now."""
         return len(self._pending) >= _ROUND_FILES
 
     def add(self, name: str, ref: FileRef) -> None:
